@@ -1,0 +1,61 @@
+"""The exception that carries a diagnostic."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shardpass.diagnostics.diagnostic import Diagnostic, Excerpt, Severity, SourceLocation
+
+
+class ShardingError(ValueError):
+    """Bad input, with everything a reader needs to mend it.
+
+    ``str(error)`` is the message, with the help behind it; ``error.diagnostic`` is the whole value.
+    A call that found several faults raises the first and lists all in ``error.diagnostics``.
+    """
+
+    def __init__(
+        self,
+        slug: str,
+        message: str,
+        *,
+        help: str | None = None,
+        notes: Sequence[str] = (),
+        path: str | None = None,
+        location: SourceLocation | None = None,
+        excerpt: Excerpt | None = None,
+    ) -> None:
+        self.diagnostic = Diagnostic(
+            Severity.ERROR, slug, message, location, excerpt, path, tuple(notes), help
+        )
+        self.diagnostics: tuple[Diagnostic, ...] = (self.diagnostic,)
+        super().__init__(message)
+
+    @classmethod
+    def of(cls, diagnostics: Sequence[Diagnostic]) -> ShardingError:
+        """An error for several diagnostics, the first ``ERROR`` among them in front."""
+        first = next(d for d in diagnostics if d.severity is Severity.ERROR)
+        error = cls(first.slug, first.message)
+        error.diagnostic = first
+        error.diagnostics = tuple(diagnostics)
+        return error
+
+    @property
+    def slug(self) -> str:
+        """The slug of the diagnostic in front."""
+        return self.diagnostic.slug
+
+    def __str__(self) -> str:
+        shown = self.diagnostic
+        text = shown.message
+        if shown.excerpt:
+            caret = " " * (shown.excerpt.column - 1) + "^" * shown.excerpt.length
+            text += f"\n  {shown.excerpt.text}\n  {caret}"
+        for note in shown.notes:
+            text += f"\n  note: {note}"
+        if shown.help:
+            text += f"\n  help: {shown.help}" if "\n" in text else f" ({shown.help})"
+        return text
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (ShardingError.of, (self.diagnostics,))

@@ -1,0 +1,72 @@
+"""The catalogue: every slug that a diagnostic may carry, and what it stands for.
+
+Grouped by the layer that speaks of it first. A slug is never renamed once released: scripts and
+``expected-error`` comments hold on to it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+SLUGS: Final[dict[str, str]] = {
+    # canon: the algebra and its text
+    "syntax": "text that the grammar does not allow",
+    "trailing-text": "a complete value followed by something else",
+    "unknown-axis": "an axis name that the mesh does not have",
+    "duplicate-axis": "an axis, or overlapping parts of one, used twice",
+    "bad-sub-axis": "a sub-axis that does not divide its axis, or is the whole of it",
+    "axis-order": "axes that must come in mesh order, or can be merged, and are not",
+    "bad-priority": "a priority on a closed dimension without axes, or a negative one",
+    "bad-mesh": "a mesh that cannot be: repeated names, sizes below one, wrong device ids",
+    "bad-tile-assignment": "tiles, devices or a permutation that do not fit each other",
+    "duplicate-device": "a device id that stands twice",
+    "rank-mismatch": "a sharding for another number of dimensions than the value has",
+    "indivisible": "a dimension that the pieces it is cut into do not divide",
+    "device-count": "a sharding for another number of devices than there are",
+    "not-expressible": "a layout that the asked-for notation cannot say",
+    "mesh-mismatch": "shardings on different meshes where one is needed",
+    # sharding: the object model
+    "bad-spec": "an entry that a PartitionSpec cannot hold",
+    "not-enough-devices": "a mesh with more devices than exist",
+    "memory-kind": "a memory kind that the device does not have",
+    "device-free": "a device asked of a mesh that has none",
+    "abstract-type": "an object of a type that the function does not take",
+    # mlir: files and modules
+    "unreadable": "a file that cannot be opened or is not a module",
+    "unwritable": "an output that cannot be written",
+    "mlir": "what MLIR's own parser or verifier reported",
+    "no-entry-function": "a module without a public function to annotate or run",
+    "dynamic-shape": "a dimension without a static size",
+    # partition rules and annotation
+    "bad-rules": "a rules file or rule that says something it cannot",
+    "bad-regex": "a regular expression that does not compile",
+    "unused-rule": "a rule that matched nothing",
+    "unmatched": "an argument that no rule matched",
+    "rule-conflict": "two rules that give one value different shardings",
+    "scalar-spec": "a spec on a value without dimensions",
+    "replicated": "a value left replicated, and why",
+    "alias-layout": "a result that shares a donated argument's buffer under another layout",
+    # passes and pipelines
+    "unknown-pass": "a pass name that nobody registered",
+    "bad-option": "an option that a pass does not have, or a value of the wrong type",
+    "bad-pipeline": "a pipeline text that cannot be read or nested",
+    "pass-failed": "a pass that stopped without saying more",
+    "not-supported": "something the pass leaves to a later one, or does not do at all",
+    "already-annotated": "a value that carries a sharding already",
+    "mixed-notations": "one value with both an sdy and an mhlo sharding",
+    "unpaired-manual": "a manual region that is entered but not left, or the reverse",
+    "missing-sharding": "a custom call that must carry a sharding and does not",
+    "propagation-stopped": "a value where propagation did not go on, and why",
+    "uneven-rewritten": "an uneven sharding that propagation changes",
+    # runtime
+    "compile-failed": "XLA refused the module",
+    "process-aborted": "a child process died instead of answering",
+    "bad-inputs": "inputs that do not fit the module's arguments",
+    "not-a-proof": "a comparison that could not have failed",
+    "results-differ": "a result that is not the unsharded program's",
+    "partitioner": "a partitioner that the module's notation cannot use",
+    # command line and tests
+    "usage": "a command line that cannot be understood",
+    "unmet-expectation": "an expected diagnostic that was not reported, or the reverse",
+    "internal": "a fault of shardpass itself",
+}
