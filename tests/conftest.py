@@ -1,0 +1,8 @@
+"""Every test sees eight CPU devices; set before anything imports jax."""
+
+import os
+
+os.environ["JAX_PLATFORMS"] = "cpu"
+_FLAG = "--xla_force_host_platform_device_count=8"
+if _FLAG not in os.environ.get("XLA_FLAGS", ""):
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_FLAG}".strip()
