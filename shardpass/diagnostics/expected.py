@@ -160,6 +160,4 @@ def _pattern(text: str, *, is_regex: bool) -> re.Pattern[str]:
     if not is_regex:
         return re.compile(re.escape(text))
     pieces = re.split(r"\{\{(.*?)\}\}", text)
-    return re.compile(
-        "".join(f"(?:{p})" if i % 2 else re.escape(p) for i, p in enumerate(pieces))
-    )
+    return re.compile("".join(f"(?:{p})" if i % 2 else re.escape(p) for i, p in enumerate(pieces)))

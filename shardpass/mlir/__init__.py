@@ -1,0 +1,80 @@
+"""The door to MLIR: everything that passes, reports and runs need to know about a module.
+
+MLIR's bindings are broad and thin; what is behind this door is the part that speaks shardpass's
+language. ``load`` and ``Module.save`` move modules between files and memory, text and bytecode told
+apart by content. ``Module.arguments`` and ``Module.results`` give them the names that their user
+knows, in one spelling (:mod:`shardpass.mlir.paths`). ``Shardings`` reads attributes into the
+canonical form of :mod:`shardpass.canon` and writes them back. ``locate`` finds the line that an op
+was written on. :mod:`shardpass.mlir.native` knows which C++ passes there are.
+
+Nothing above this layer parses an attribute's text or walks a location by hand.
+"""
+
+from shardpass.mlir.attributes import (
+    MHLO_SHARDING,
+    NUM_PARTITIONS,
+    SDY_SHARDING,
+    Shardings,
+    declare_mesh,
+    mesh_ops,
+    meshes_of,
+    num_partitions,
+    read_mhlo,
+    set_num_partitions,
+    write_mhlo,
+)
+from shardpass.mlir.context import make_context
+from shardpass.mlir.entry import (
+    EntryValue,
+    aliases_of,
+    argument_attributes,
+    arguments_of,
+    entry_function,
+    result_attributes,
+    results_of,
+    set_argument_attributes,
+    set_result_attributes,
+    with_entry,
+)
+from shardpass.mlir.locations import files, locate, names
+from shardpass.mlir.module import Emit, Module, load, parse, save
+from shardpass.mlir.paths import dotted
+from shardpass.mlir.walk import collect, operations, where, with_attribute
+
+__all__ = [
+    "MHLO_SHARDING",
+    "NUM_PARTITIONS",
+    "SDY_SHARDING",
+    "Emit",
+    "EntryValue",
+    "Module",
+    "Shardings",
+    "aliases_of",
+    "argument_attributes",
+    "arguments_of",
+    "collect",
+    "declare_mesh",
+    "dotted",
+    "entry_function",
+    "files",
+    "load",
+    "locate",
+    "make_context",
+    "mesh_ops",
+    "meshes_of",
+    "names",
+    "num_partitions",
+    "operations",
+    "parse",
+    "read_mhlo",
+    "result_attributes",
+    "results_of",
+    "save",
+    "set_argument_attributes",
+    "set_num_partitions",
+    "set_result_attributes",
+    "where",
+    "with_attribute",
+    "with_entry",
+    "write_mhlo",
+]

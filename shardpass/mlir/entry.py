@@ -1,0 +1,170 @@
+"""The entry function of a module, and its arguments and results as users know them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import func
+
+from shardpass.diagnostics import ShardingError
+from shardpass.mlir.locations import value_name
+from shardpass.mlir.paths import dotted, result_name
+
+#: Attributes that tie a result to the argument whose buffer it may take over.
+ALIASING_OUTPUT = "tf.aliasing_output"
+BUFFER_DONOR = "jax.buffer_donor"
+RESULT_INFO = "jax.result_info"
+
+
+@dataclass(frozen=True)
+class EntryValue:
+    """An argument or a result of the entry function.
+
+    Attributes:
+      is_result: whether it is a result.
+      index: its position, from 0.
+      raw: its name as JAX spelt it (``st['w'].value``), or ``arg3`` where there is none.
+      path: the same, dotted (``st.w``).
+      type: its MLIR type.
+    """
+
+    is_result: bool
+    index: int
+    raw: str
+    path: str
+    type: ir.Type
+
+    @property
+    def is_tensor(self) -> bool:
+        """Whether it is a ranked tensor (and not, say, a token)."""
+        return isinstance(self.type, ir.RankedTensorType)
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """Its global shape in elements.
+
+        Raises:
+          ShardingError: ``dynamic-shape``, where a dimension has no static size.
+        """
+        if not isinstance(self.type, ir.RankedTensorType):
+            return ()
+        if not self.type.has_static_shape:
+            raise ShardingError(
+                "dynamic-shape",
+                f"{self} is {self.type}: it has a dimension without a static size",
+                path=self.path,
+                help="export the module for concrete shapes, or refine them first "
+                "(jax.extend.mlir.refine_polymorphic_shapes)",
+            )
+        return tuple(self.type.shape)
+
+    @property
+    def element_type(self) -> str:
+        """The element type as MLIR writes it (``f32``, ``bf16``, ``ui32``, ``complex<f32>``)."""
+        return str(self.type.element_type) if isinstance(self.type, ir.RankedTensorType) else ""
+
+    @property
+    def size(self) -> int:
+        """How many elements the whole array has."""
+        return math.prod(self.shape)
+
+    def __str__(self) -> str:
+        kind = "result" if self.is_result else "argument"
+        return f'{kind} {self.index} ("{self.path}")'
+
+
+def entry_function(root: ir.Operation) -> func.FuncOp:
+    """The function that a run starts at: ``@main``, or the only public function.
+
+    Raises:
+      ShardingError: ``no-entry-function``.
+    """
+    functions = [op for op in root.regions[0].blocks[0].operations if isinstance(op, func.FuncOp)]
+    defined = [f for f in functions if not f.is_external]
+    for function in defined:
+        if function.name.value == "main":
+            return function
+    public = [
+        f for f in defined if "sym_visibility" not in f.attributes or f.visibility.value == "public"
+    ]
+    if len(public) == 1:
+        return public[0]
+    found = ", ".join(f"@{f.name.value}" for f in public) or "none"
+    raise ShardingError(
+        "no-entry-function",
+        f"the module has no function @main and not exactly one other public one (public: {found})",
+        help="name the function to shard @main, or make the others private",
+    )
+
+
+def arguments_of(function: func.FuncOp) -> list[EntryValue]:
+    """The arguments, in order."""
+    values: list[EntryValue] = []
+    for index, argument in enumerate(function.arguments):
+        raw = value_name(argument) or f"arg{index}"
+        values.append(EntryValue(False, index, raw, dotted(raw), argument.type))
+    return values
+
+
+def results_of(function: func.FuncOp) -> list[EntryValue]:
+    """The results, in order."""
+    types = function.type.results
+    infos = (
+        [None] * len(types)
+        if "res_attrs" not in function.attributes
+        else [a[RESULT_INFO].value if RESULT_INFO in a else None for a in function.result_attrs]
+    )
+    values: list[EntryValue] = []
+    for index, (kind, info) in enumerate(zip(types, infos, strict=True)):
+        raw, path = result_name(info, index, len(types))
+        values.append(EntryValue(True, index, raw, path, kind))
+    return values
+
+
+def aliases_of(function: func.FuncOp) -> dict[int, int]:
+    """Result index -> index of the donated argument whose buffer it takes (``tf.aliasing_output``)."""
+    return {
+        attributes[ALIASING_OUTPUT].value: index
+        for index, attributes in enumerate(argument_attributes(function))
+        if ALIASING_OUTPUT in attributes
+    }
+
+
+def argument_attributes(function: func.FuncOp) -> list[ir.DictAttr]:
+    """One dictionary an argument, empty ones included."""
+    if "arg_attrs" in function.attributes:
+        return list(function.arg_attrs)
+    with function.context:
+        return [ir.DictAttr.get({})] * len(function.arguments)
+
+
+def result_attributes(function: func.FuncOp) -> list[ir.DictAttr]:
+    """One dictionary a result, empty ones included."""
+    if "res_attrs" in function.attributes:
+        return list(function.result_attrs)
+    with function.context:
+        return [ir.DictAttr.get({})] * len(function.type.results)
+
+
+def set_argument_attributes(function: func.FuncOp, attributes: list[ir.DictAttr]) -> None:
+    """Replace the dictionaries of all arguments at once."""
+    with function.context:
+        function.attributes["arg_attrs"] = ir.ArrayAttr.get(list(attributes))
+
+
+def set_result_attributes(function: func.FuncOp, attributes: list[ir.DictAttr]) -> None:
+    """Replace the dictionaries of all results at once."""
+    with function.context:
+        function.attributes["res_attrs"] = ir.ArrayAttr.get(list(attributes))
+
+
+def with_entry(attributes: ir.DictAttr, name: str, value: ir.Attribute | None) -> ir.DictAttr:
+    """``attributes`` with ``name`` set, or taken out where ``value`` is ``None``."""
+    entries = {a.name: a.attr for a in attributes}
+    entries.pop(name, None)
+    if value is not None:
+        entries[name] = value
+    return ir.DictAttr.get(entries, context=attributes.context)

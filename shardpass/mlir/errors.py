@@ -1,0 +1,56 @@
+"""MLIR's own diagnostics as ours."""
+
+from __future__ import annotations
+
+from jax.extend.mlir import ir
+
+from shardpass.diagnostics import Diagnostic, Severity, ShardingError, SourceLocation
+from shardpass.mlir.locations import files
+
+_SEVERITIES = {
+    ir.DiagnosticSeverity.ERROR: Severity.ERROR,
+    ir.DiagnosticSeverity.WARNING: Severity.WARNING,
+    ir.DiagnosticSeverity.REMARK: Severity.REMARK,
+    ir.DiagnosticSeverity.NOTE: Severity.REMARK,
+}
+
+
+def from_mlir(found: ir.DiagnosticInfo | ir.Diagnostic) -> Diagnostic:
+    """One MLIR diagnostic under the slug ``mlir``, its notes kept."""
+    # Diagnostics carry an untyped location; `Location.from_attr` gives back the typed one.
+    location = next(files(_typed(found.location)), None)
+    if location and not location.line:
+        location = None  # The bytecode reader says 0:0 where it knows no place.
+    return Diagnostic(
+        _SEVERITIES[found.severity],
+        "mlir",
+        _one_line(found.message),
+        location,
+        notes=tuple(_note(note) for note in found.notes),
+    )
+
+
+def from_mlir_error(error: ir.MLIRError) -> ShardingError:
+    """Everything that MLIR said before it gave up, as one error."""
+    found = [from_mlir(d) for d in error.error_diagnostics]
+    errors = [d for d in found if d.severity is Severity.ERROR]
+    if not errors:
+        return ShardingError("mlir", _one_line(str(error)) or "MLIR gave up without saying why")
+    return ShardingError.of(found)
+
+
+def _typed(location: ir.Location) -> ir.Location:
+    return ir.Location.from_attr(location.attr, location.context)
+
+
+def _note(note: ir.DiagnosticInfo | ir.Diagnostic) -> str:
+    place: SourceLocation | None = next(files(_typed(note.location)), None)
+    text = _one_line(note.message)
+    # "see current operation: ..." prints the whole function.
+    if text.startswith("see current operation"):
+        text = text[:200] + ("..." if len(text) > 200 else "")
+    return f"{place}: {text}" if place and place.line else text
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,98 @@
+"""Modules as files: what is on disk, told apart by content, and how a new file gets there whole."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from shardpass.diagnostics import ShardingError
+
+#: The first four bytes of MLIR bytecode.
+_BYTECODE_MAGIC = b"ML\xefR"
+#: How StableHLO's portable artifacts name their producer, right behind the magic.
+_PORTABLE_PRODUCER = b"StableHLO_v"
+
+
+def is_bytecode(data: bytes) -> bool:
+    """Whether ``data`` is MLIR bytecode; anything else is taken for text."""
+    return data.startswith(_BYTECODE_MAGIC)
+
+
+def is_portable_artifact(data: bytes) -> bool:
+    """Whether ``data`` is bytecode in VHLO, the versioned form that ``jax.export`` stores."""
+    return is_bytecode(data) and data[4:].startswith(_PORTABLE_PRODUCER)
+
+
+def read_bytes(path: str | os.PathLike[str]) -> bytes:
+    """The content of a file.
+
+    Raises:
+      ShardingError: ``unreadable``, with the system's reason.
+    """
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise ShardingError(
+            "unreadable", f"cannot read {os.fspath(path)}: {_reason(error)}"
+        ) from error
+
+
+def write_whole(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write ``data`` to ``path`` whole or not at all.
+
+    The bytes go to a new file beside the target, are flushed to the disk and renamed into place, so
+    that a reader sees the old file or the new one, and a killed process or a full disk leaves the
+    old one as it was. A target that is not a regular file (a pipe, ``/dev/stdout``) is written
+    directly; a symbolic link is followed. The target's permissions are kept.
+
+    Raises:
+      ShardingError: ``unwritable``, with the system's reason.
+    """
+    target = Path(os.path.realpath(path))
+    try:
+        if target.exists() and not target.is_file():
+            if target.is_dir():
+                raise IsADirectoryError(21, "is a directory")
+            target.write_bytes(data)
+            return
+        with _beside(target) as (descriptor, temporary):
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(temporary, _mode(target))
+            os.replace(temporary, target)
+    except OSError as error:
+        missing = not target.parent.is_dir()
+        raise ShardingError(
+            "unwritable",
+            f"cannot write {os.fspath(path)}: "
+            + (f"the folder {target.parent} does not exist" if missing else _reason(error)),
+            help=f"make it first: mkdir -p {target.parent}" if missing else None,
+        ) from error
+
+
+@contextlib.contextmanager
+def _beside(target: Path) -> Iterator[tuple[int, str]]:
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    try:
+        yield descriptor, temporary
+    finally:
+        # Gone already where it was renamed; still there where something failed on the way.
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+
+
+def _mode(target: Path) -> int:
+    if target.exists():
+        return target.stat().st_mode & 0o777
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()

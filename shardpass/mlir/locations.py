@@ -1,0 +1,57 @@
+"""From MLIR locations to places that people can open, and back to the names they gave.
+
+A location is a small tree. The leaves that matter are files with line and column: ``"-"`` stands
+for the text that was parsed, anything else is the Python source that JAX recorded. Names sit above
+them: the argument's pytree path, or the name stack of an op (``jit(step)/transpose/dot_general``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from jax.extend.mlir import ir
+
+from shardpass.diagnostics import SourceLocation
+
+#: What MLIR's parser calls a module that it was handed as a string.
+PARSED_TEXT = "-"
+
+
+def files(location: ir.Location) -> Iterator[SourceLocation]:
+    """Every file position in ``location``, innermost call first."""
+    match location:
+        case ir.FileLineColLoc():
+            yield SourceLocation(location.filename, location.start_line, location.start_col)
+        case ir.NameLoc():
+            yield from files(location.child_loc)
+        case ir.CallSiteLoc():
+            yield from files(location.callee)
+            yield from files(location.caller)
+        case ir.FusedLoc():
+            for part in location.locations:
+                yield from files(part)
+
+
+def names(location: ir.Location) -> Iterator[str]:
+    """Every name in ``location``, outermost first."""
+    match location:
+        case ir.NameLoc():
+            yield location.name_str
+            yield from names(location.child_loc)
+        case ir.CallSiteLoc():
+            yield from names(location.callee)
+            yield from names(location.caller)
+        case ir.FusedLoc():
+            for part in location.locations:
+                yield from names(part)
+
+
+def locate(op: ir.Operation | ir.OpView) -> SourceLocation | None:
+    """Where ``op`` was written: the module's text, else the innermost line of Python."""
+    return next(files(op.location), None)
+
+
+def value_name(value: ir.BlockArgument) -> str | None:
+    """The name that JAX recorded for a block argument, if it did."""
+    location = value.location
+    return location.name_str if isinstance(location, ir.NameLoc) else None

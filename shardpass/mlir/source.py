@@ -1,0 +1,56 @@
+"""The text that a module was read from, for messages that quote it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from shardpass.diagnostics import Diagnostic, Excerpt, SourceLocation
+from shardpass.mlir.locations import PARSED_TEXT
+
+_ENTRY = re.compile(r"func\.func\s+(?:public\s+)?@main\s*\(")
+
+
+@dataclass(frozen=True)
+class SourceText:
+    """A file name and, where the file was text, its content."""
+
+    name: str
+    text: str | None
+
+    def place(self, diagnostic: Diagnostic) -> Diagnostic:
+        """``diagnostic`` with its place spelt for people: file name, line, and the line's text.
+
+        A location in the parsed text gets the file's name. A diagnostic that speaks of an argument
+        or result and has no location (JAX's text gives names instead) is placed at the entry
+        function. One that already has a place elsewhere, in Python or a rules file, keeps it.
+        """
+        found = diagnostic.location
+        if found and found.file == PARSED_TEXT:
+            return replace(
+                diagnostic,
+                location=SourceLocation(self.name, found.line, found.column),
+                excerpt=diagnostic.excerpt or self._excerpt(found.line, found.column),
+            )
+        if found is None:
+            at = self._entry if diagnostic.path is not None else None
+            place = SourceLocation(self.name, *at) if at else SourceLocation(self.name)
+            return diagnostic.at(place, self._excerpt(*at) if at else None)
+        return diagnostic
+
+    @cached_property
+    def _lines(self) -> list[str]:
+        return self.text.split("\n") if self.text is not None else []
+
+    @cached_property
+    def _entry(self) -> tuple[int, int] | None:
+        for number, line in enumerate(self._lines, 1):
+            if found := _ENTRY.search(line):
+                return number, found.start() + 1
+        return None
+
+    def _excerpt(self, line: int, column: int) -> Excerpt | None:
+        if not 1 <= line <= len(self._lines):
+            return None
+        return Excerpt(self._lines[line - 1], max(column, 1))

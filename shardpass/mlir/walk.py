@@ -1,0 +1,39 @@
+"""Going over the ops of a module.
+
+Collect, then mutate: an op that is erased or moved while MLIR walks takes the walk with it, so the
+functions here give lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from jax.extend.mlir import ir
+
+Op = TypeVar("Op", bound=ir.OpView)
+
+
+def operations(root: ir.Operation | ir.OpView) -> Iterator[ir.OpView]:
+    """Every op inside ``root``, parents before children, in program order."""
+    for region in root.regions:
+        for block in region.blocks:
+            for op in block.operations:
+                yield op
+                if len(op.regions):
+                    yield from operations(op)
+
+
+def collect(root: ir.Operation | ir.OpView, *kinds: type[Op]) -> list[Op]:
+    """The ops of the given classes inside ``root``, in program order."""
+    return [op for op in operations(root) if isinstance(op, kinds)]
+
+
+def with_attribute(root: ir.Operation | ir.OpView, name: str) -> list[ir.OpView]:
+    """The ops inside ``root`` that carry attribute ``name``."""
+    return [op for op in operations(root) if name in op.attributes]
+
+
+def where(root: ir.Operation | ir.OpView, holds: Callable[[ir.OpView], bool]) -> list[ir.OpView]:
+    """The ops inside ``root`` for which ``holds`` is true."""
+    return [op for op in operations(root) if holds(op)]
