@@ -36,6 +36,7 @@ from shardpass.mlir.entry import (
     set_result_attributes,
     with_entry,
 )
+from shardpass.mlir.errors import from_mlir_error, hearing
 from shardpass.mlir.locations import files, locate, names
 from shardpass.mlir.module import Emit, Module, load, parse, save
 from shardpass.mlir.paths import dotted
@@ -57,6 +58,8 @@ __all__ = [
     "dotted",
     "entry_function",
     "files",
+    "from_mlir_error",
+    "hearing",
     "load",
     "locate",
     "make_context",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator
+
 from jax.extend.mlir import ir
 
 from shardpass.diagnostics import Diagnostic, Severity, ShardingError, SourceLocation
@@ -54,3 +57,25 @@ def _note(note: ir.DiagnosticInfo | ir.Diagnostic) -> str:
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
+
+
+@contextlib.contextmanager
+def hearing(context: ir.Context, hear: Callable[[Diagnostic], None]) -> Iterator[None]:
+    """Inside, ``hear`` is told all that MLIR reports on ``context``, errors too.
+
+    Nothing is printed meanwhile, and the ``MLIRError`` that a failing call raises comes empty:
+    what it would have said was heard.
+    """
+
+    def handle(found: ir.Diagnostic) -> bool:
+        hear(from_mlir(found))
+        return True
+
+    before = context.emit_error_diagnostics
+    context.emit_error_diagnostics = True
+    handler = context.attach_diagnostic_handler(handle)
+    try:
+        yield
+    finally:
+        handler.detach()
+        context.emit_error_diagnostics = before

@@ -14,7 +14,7 @@ from jax.extend.mlir.dialects import func, stablehlo
 from shardpass.diagnostics import Diagnostic, ShardingError
 from shardpass.mlir import entry
 from shardpass.mlir.context import make_context
-from shardpass.mlir.errors import from_mlir, from_mlir_error
+from shardpass.mlir.errors import from_mlir_error, hearing
 from shardpass.mlir.files import is_bytecode, is_portable_artifact, read_bytes, write_whole
 from shardpass.mlir.source import SourceText
 
@@ -175,14 +175,9 @@ def save(module: Module, path: str | os.PathLike[str], *, emit: Emit | None = No
 
 def _from_portable(context: ir.Context, data: bytes, name: str) -> ir.Module:
     said: list[Diagnostic] = []
-
-    def listen(found: ir.Diagnostic) -> bool:
-        said.append(from_mlir(found))
-        return True
-
-    handler = context.attach_diagnostic_handler(listen)
     try:
-        return stablehlo.deserialize_portable_artifact(context, data)
+        with hearing(context, said.append):
+            return stablehlo.deserialize_portable_artifact(context, data)
     except ValueError as error:
         raise ShardingError(
             "unreadable",
@@ -190,8 +185,6 @@ def _from_portable(context: ir.Context, data: bytes, name: str) -> ir.Module:
             notes=[d.message for d in said],
             help="it may be cut short, or written by a StableHLO newer than the installed one",
         ) from error
-    finally:
-        handler.detach()
 
 
 def _with_functions(module: Module) -> Module:

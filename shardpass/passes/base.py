@@ -1,0 +1,68 @@
+"""What a pass is."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from jax.extend.mlir import ir
+
+from shardpass.diagnostics import Sink
+
+#: One step of a pass: a native pass as MLIR's pipeline text, or a callable on the module.
+Stage = str | Callable[[ir.Operation, Sink], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pass:
+    """A rewrite or a check of a whole module.
+
+    A pass is a frozen dataclass: its fields are its options, in Python as in a pipeline's text
+    (``sp-annotate{rules=r.toml}``), and its docstring is its documentation. A subclass gives
+    ``name`` and :meth:`run`. It reports to the sink and goes on, so that one run shows every fault;
+    a pass that has reported an error ends the pipeline when it returns. It may also raise
+    :class:`~shardpass.diagnostics.ShardingError`, where going on makes no sense.
+
+    The root is edited in place. Whoever runs the pipeline has made a clone.
+    """
+
+    name: ClassVar[str]
+
+    def run(self, root: ir.Operation, sink: Sink) -> None:
+        """Rewrite or check the ``builtin.module`` operation ``root``."""
+        raise NotImplementedError
+
+    def stages(self) -> Sequence[Stage]:
+        """The steps to run, in order; by default :meth:`run` alone.
+
+        A pass that wraps native ones gives their pipeline text between its own steps.
+        """
+        return (self.run,)
+
+    @classmethod
+    def summary(cls) -> str:
+        """The first paragraph of the docstring, on one line."""
+        text = inspect.getdoc(cls) or ""
+        return " ".join(text.split("\n\n")[0].split())
+
+    @classmethod
+    def options(cls) -> dict[str, dataclasses.Field[Any]]:
+        """The options by the name that a pipeline's text uses (``warn-bytes``)."""
+        return {field.name.replace("_", "-"): field for field in dataclasses.fields(cls)}
+
+
+def option(
+    default: Any, *, help: str, parse: Callable[[str], Any] | None = None
+) -> Any:
+    """A field of a pass.
+
+    Args:
+      default: its value when nobody says otherwise.
+      help: one line for ``--list-passes`` and the pass reference.
+      parse: how a pipeline's text becomes a value; by default from the type of ``default``. It
+        raises ``ValueError`` for a text that does not fit.
+    """
+    return dataclasses.field(default=default, metadata={"help": help, "parse": parse})

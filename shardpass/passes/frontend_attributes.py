@@ -1,0 +1,27 @@
+"""Shardy's attributes in the form that survives a trip through HLO.
+
+JAX stores Shardy's meshes and shardings as strings under ``mhlo.frontend_attributes``, with keys
+that begin with ``xla.sdy.``, where a module has to pass through code that does not know the dialect.
+"""
+
+from __future__ import annotations
+
+from jax.extend.mlir import ir
+
+_ATTRIBUTE = "mhlo.frontend_attributes"
+_PREFIX = "xla.sdy."
+
+
+def without_sdy_attributes(op: ir.Operation | ir.OpView) -> None:
+    """Drop Shardy's entries from the frontend attributes of ``op``; others stay."""
+    attributes = op.attributes
+    if _ATTRIBUTE not in attributes:
+        return
+    entries = ir.DictAttr(attributes[_ATTRIBUTE])
+    kept = {e.name: e.attr for e in entries if not e.name.startswith(_PREFIX)}
+    if len(kept) == len(entries):
+        return
+    if kept:
+        attributes[_ATTRIBUTE] = ir.DictAttr.get(kept, context=op.context)
+    else:
+        del attributes[_ATTRIBUTE]

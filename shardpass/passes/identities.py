@@ -1,0 +1,65 @@
+"""Ops that say where a value lies and change nothing about it.
+
+On the global value each of them is the identity: a constraint or a reshard moves data, Shardy's
+collectives move or combine shards of the same global value, a barrier stops propagation. A pass
+that takes annotations away, or writes them in another notation, replaces them by their operand.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import sdy, stablehlo
+
+#: GSPMD's constraint.
+SHARDING_CALL: Final = "Sharding"
+#: GSPMD's border of a manual region.
+MANUAL_CALLS: Final = frozenset({"SPMDFullToShardShape", "SPMDShardToFullShape"})
+
+#: Ops with one operand, one result of the same type, and the target under ``sharding``.
+CONSTRAINTS: Final = (sdy.ShardingConstraintOp, sdy.ReshardOp)
+#: Ops with one operand, one result of the same type, and the target under ``out_sharding``.
+COLLECTIVES: Final = (
+    sdy.AllGatherOp,
+    sdy.AllReduceOp,
+    sdy.AllSliceOp,
+    sdy.AllToAllOp,
+    sdy.CollectivePermuteOp,
+    sdy.ReduceScatterOp,
+    sdy.ReplicatedToUnreducedOp,
+    sdy.ShardedToUnreducedOp,
+)
+#: Ops with one operand and one result of the same type that carry no target.
+MARKS: Final = (sdy.PropagationBarrierOp, sdy.DataFlowEdgeOp)
+
+_ALL: Final = CONSTRAINTS + COLLECTIVES + MARKS
+
+
+def is_sharding_call(op: ir.OpView) -> bool:
+    """Whether ``op`` is a ``@Sharding`` custom call."""
+    return isinstance(op, stablehlo.CustomCallOp) and op.call_target_name.value == SHARDING_CALL
+
+
+def is_annotation(op: ir.OpView) -> bool:
+    """Whether ``op`` is the identity on its one operand."""
+    return isinstance(op, _ALL) or is_sharding_call(op)
+
+
+def replace_by_operand(op: ir.OpView) -> None:
+    """Put the operand of ``op`` in place of its result, and erase it."""
+    op.results[0].replace_all_uses_with(op.operands[0])
+    op.operation.erase()
+
+
+def is_constant(op: ir.OpView) -> bool:
+    """Whether ``op`` is Shardy's constant, which stands in for StableHLO's while it propagates."""
+    return isinstance(op, sdy.ConstantOp)
+
+
+def replace_by_constant(op: ir.OpView) -> None:
+    """Write Shardy's constant as StableHLO's, without its sharding."""
+    with op.context, op.location, ir.InsertionPoint(op.operation):
+        constant = stablehlo.ConstantOp(ir.Attribute(op.attributes["value"]))
+    op.results[0].replace_all_uses_with(constant.results[0])
+    op.operation.erase()

@@ -1,0 +1,222 @@
+"""From what the user asked for to one MLIR pass manager, and through it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jax.extend.mlir import ir, passmanager
+
+from shardpass.diagnostics import (
+    Diagnostic,
+    Excerpt,
+    ShardingError,
+    Sink,
+    did_you_mean,
+)
+from shardpass.mlir import Module, hearing, load, native
+from shardpass.passes.base import Pass, Stage
+from shardpass.passes.option_text import make_pass
+from shardpass.passes.pipeline_text import NestText, PassText, parse_pipeline
+from shardpass.passes.registry import known_passes
+
+#: One thing to run: a pass of ours, or MLIR's text for native ones.
+Step = Pass | str
+
+
+@dataclass(frozen=True)
+class PipelineResult:
+    """What came out of a pipeline: the rewritten module, and what was worth saying."""
+
+    module: Module
+    diagnostics: tuple[Diagnostic, ...]
+
+
+def run_pipeline(
+    module: Any,
+    pipeline: str | Pass | type[Pass] | Iterable[str | Pass | type[Pass]],
+    *,
+    mesh: Any = None,
+    rules: Any = None,
+    in_place: bool = False,
+    verify_each: bool = True,
+    passes: Iterable[type[Pass]] = (),
+) -> PipelineResult:
+    """Run passes over a module.
+
+    Args:
+      module: whatever :func:`shardpass.load` takes.
+      pipeline: a pipeline's text (``"sp-annotate{rules=r.toml},sp-propagate"``), a pass, or a
+        sequence of both. A class stands for the pass with default options.
+      mesh: the mesh for the passes that have an option ``mesh`` and were not given one: any mesh of
+        ours or JAX's, or a mapping from axis name to size.
+      rules: the rules for the passes that have an option ``rules`` and were not given any: a
+        ``PartitionRules``, a list of ``(regex, PartitionSpec)`` or the path of a TOML file.
+      in_place: edit ``module`` itself instead of a clone. If the pipeline fails then, the module
+        may be half changed.
+      verify_each: run MLIR's verifier behind every pass.
+      passes: classes that ``pipeline``'s text may name beside the built-in ones.
+
+    Returns:
+      The rewritten module, and every warning and remark.
+
+    Raises:
+      ShardingError: what was wrong, with all that was reported in ``error.diagnostics``. Any other
+        exception that a pass raises leaves with its own type.
+    """
+    loaded = load(module)
+    steps = [_with_defaults(step, mesh=mesh, rules=rules) for step in build(pipeline, passes)]
+    target = loaded if in_place else loaded.clone()
+    sink = Sink()
+    try:
+        _run(target, steps, sink, verify_each=verify_each)
+    except ShardingError as error:
+        raise ShardingError.of([loaded.place(d) for d in error.diagnostics]) from error
+    return PipelineResult(target, tuple(loaded.place(d) for d in sink))
+
+
+def build(
+    pipeline: str | Pass | type[Pass] | Iterable[str | Pass | type[Pass]],
+    passes: Iterable[type[Pass]] = (),
+) -> list[Step]:
+    """The steps that ``pipeline`` asks for, names looked up and native passes nested.
+
+    Raises:
+      ShardingError: ``bad-pipeline``, ``unknown-pass`` or ``bad-option``, with the text and a caret.
+    """
+    extra = tuple(passes)
+    if isinstance(pipeline, (str, Pass, type)):
+        pipeline = [pipeline]
+    steps: list[Step] = []
+    for item in pipeline:
+        if isinstance(item, Pass):
+            steps.append(item)
+        elif isinstance(item, type) and issubclass(item, Pass):
+            steps.append(item())
+        elif isinstance(item, str):
+            for element in parse_pipeline(item):
+                steps += _steps(element, item, known_passes(extra))
+        else:
+            raise ShardingError(
+                "abstract-type",
+                f"a pipeline is made of texts and passes, not of {type(item).__name__}",
+                help="hand over an instance of a subclass of shardpass.passes.Pass",
+            )
+    return steps
+
+
+def _steps(
+    element: PassText | NestText, text: str, known: dict[str, type[Pass]]
+) -> list[Step]:
+    if isinstance(element, NestText):
+        return _nest(element, text, known)
+    if element.name in known:
+        return [make_pass(known[element.name], element, text)]
+    where = native.anchor(element.name)
+    if where is None:
+        raise ShardingError(
+            "unknown-pass",
+            f'there is no pass "{element.name}"',
+            excerpt=Excerpt.at(text, element.offset, len(element.name)),
+            help=did_you_mean(element.name, [*known, *native.NATIVE_PASSES])
+            or "shardpass opt --list-passes shows them all",
+        )
+    written = element.written if where == native.MODULE else f"{where}({element.written})"
+    if element.options and (fault := native.fault_of(written)):
+        raise ShardingError(
+            "bad-option",
+            f"{element.name} does not take these options: {fault}",
+            excerpt=Excerpt.at(text, element.offset, len(element.written)),
+        )
+    return [written]
+
+
+def _nest(element: NestText, text: str, known: dict[str, type[Pass]]) -> list[Step]:
+    if element.anchor in (native.MODULE, "module"):
+        return [step for inner in element.elements for step in _steps(inner, text, known)]
+    for inner in _flatten(element):
+        if inner.name in known or native.is_pipeline(inner.name):
+            raise ShardingError(
+                "bad-pipeline",
+                f'"{inner.name}" runs on the whole module, not under {element.anchor}',
+                excerpt=Excerpt.at(text, inner.offset, len(inner.name)),
+                help="write it without the nesting; shardpass nests passes itself",
+            )
+        if native.anchor(inner.name) is None:
+            _steps(inner, text, known)  # Raises `unknown-pass`.
+    if fault := native.fault_of(element.written):
+        raise ShardingError(
+            "bad-pipeline",
+            f"MLIR refuses this nesting: {fault}",
+            excerpt=Excerpt.at(text, element.offset, len(element.written)),
+            help="write the passes without the nesting; shardpass nests them itself",
+        )
+    return [element.written]
+
+
+def _flatten(element: NestText) -> list[PassText]:
+    found: list[PassText] = []
+    for inner in element.elements:
+        found += _flatten(inner) if isinstance(inner, NestText) else [inner]
+    return found
+
+
+def _with_defaults(step: Step, **defaults: Any) -> Step:
+    """``step`` with the fields it has among ``defaults`` filled in, where they are not set."""
+    if isinstance(step, str):
+        return step
+    names = {field.name for field in dataclasses.fields(step)}
+    missing = {
+        name: value
+        for name, value in defaults.items()
+        if value is not None and name in names and getattr(step, name) is None
+    }
+    return dataclasses.replace(step, **missing) if missing else step
+
+
+def _run(module: Module, steps: Sequence[Step], sink: Sink, *, verify_each: bool) -> None:
+    native.register()
+    context = module.ir.context
+    with context:
+        manager = passmanager.PassManager(native.MODULE)
+        manager.enable_verifier(verify_each)
+        for step in steps:
+            name = step.name if isinstance(step, Pass) else step
+            for stage in step.stages() if isinstance(step, Pass) else [step]:
+                _add(manager, name, stage, sink)
+        with hearing(context, sink.report):
+            try:
+                manager.run(module.root)
+            except ir.MLIRError as error:
+                sink.raise_errors()
+                raise ShardingError(
+                    "pass-failed", "a pass failed without saying why", notes=[str(error)]
+                ) from error
+    sink.raise_errors()
+
+
+def _add(manager: passmanager.PassManager, name: str, stage: Stage, sink: Sink) -> None:
+    if isinstance(stage, str):
+        for element in build(stage):
+            assert isinstance(element, str)
+            manager.add(element)
+        return
+    # `op_name` stays empty: with "func.func" on a module's manager MLIR aborts the process.
+    manager.add(_guarded(stage, sink), name=name, argument=name)
+
+
+def _guarded(
+    stage: Callable[[ir.Operation, Sink], None], sink: Sink
+) -> Callable[[ir.Operation, Any], None]:
+    def run(root: ir.Operation, external: Any) -> None:
+        try:
+            stage(root, sink)
+        except ShardingError as error:
+            sink.report_error(error)
+        # An error that is only reported, by us or by MLIR, does not stop a Python pass by itself.
+        if sink.has_errors:
+            external.signal_pass_failure()
+
+    return run
