@@ -1,0 +1,83 @@
+"""shardpass: say how tensors are laid out, write it into a StableHLO module, see it and prove it.
+
+The names below are all there is to import for everyday work. Each is fetched from its layer when it
+is first asked for: ``import shardpass`` imports nothing but the standard library, the algebra
+(:mod:`shardpass.canon`) and the front of the command line run without jax, and a script that only
+reads shardings never loads the compiler bindings.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from shardpass.canon import HloSharding as HloSharding
+    from shardpass.canon import MeshShape as MeshShape
+    from shardpass.canon import TensorSharding as TensorSharding
+    from shardpass.diagnostics import Diagnostic as Diagnostic
+    from shardpass.diagnostics import ShardingError as ShardingError
+    from shardpass.mlir import Module as Module
+    from shardpass.mlir import load as load
+    from shardpass.mlir import save as save
+    from shardpass.sharding import UNCONSTRAINED as UNCONSTRAINED
+    from shardpass.sharding import Mesh as Mesh
+    from shardpass.sharding import NamedSharding as NamedSharding
+    from shardpass.sharding import P as P
+    from shardpass.sharding import PartitionSpec as PartitionSpec
+    from shardpass.sharding import Sharding as Sharding
+    from shardpass.sharding import SingleDeviceSharding as SingleDeviceSharding
+    from shardpass.sharding import make_mesh as make_mesh
+
+__version__ = "0.1.0"
+
+_LAYER_OF = {
+    "UNCONSTRAINED": "sharding",
+    "Diagnostic": "diagnostics",
+    "HloSharding": "canon",
+    "Mesh": "sharding",
+    "MeshShape": "canon",
+    "Module": "mlir",
+    "NamedSharding": "sharding",
+    "P": "sharding",
+    "PartitionSpec": "sharding",
+    "Sharding": "sharding",
+    "ShardingError": "diagnostics",
+    "SingleDeviceSharding": "sharding",
+    "TensorSharding": "canon",
+    "load": "mlir",
+    "make_mesh": "sharding",
+    "save": "mlir",
+}
+
+__all__ = [
+    "UNCONSTRAINED",
+    "Diagnostic",
+    "HloSharding",
+    "Mesh",
+    "MeshShape",
+    "Module",
+    "NamedSharding",
+    "P",
+    "PartitionSpec",
+    "Sharding",
+    "ShardingError",
+    "SingleDeviceSharding",
+    "TensorSharding",
+    "load",
+    "make_mesh",
+    "save",
+]
+
+
+def __getattr__(name: str) -> Any:
+    layer = _LAYER_OF.get(name)
+    if layer is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{layer}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

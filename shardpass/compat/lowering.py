@@ -1,0 +1,26 @@
+"""What any JAX sharding lowers to, whoever wrote its class, and the devices it stands on.
+
+``jax.sharding.Sharding`` documents neither; both are among the hooks that every sharding has to
+implement for JAX itself. Source: ``jax/_src/sharding.py``.
+"""
+
+from __future__ import annotations
+
+import jax
+
+from shardpass.compat.devices import Device
+
+
+def hlo_text(sharding: jax.sharding.Sharding, ndim: int) -> str:
+    """XLA's text of ``sharding`` on ``ndim`` dimensions: ``{devices=[2,4]<=[8]}``."""
+    return repr(sharding._to_xla_hlo_sharding(ndim))
+
+
+def device_assignment(sharding: jax.sharding.Sharding) -> tuple[Device, ...]:
+    """The devices in the order in which XLA numbers them, non-addressable ones included."""
+    return tuple(sharding._device_assignment)
+
+
+def logical_device_ids(sharding: jax.sharding.NamedSharding) -> tuple[int, ...] | None:
+    """The device permutation that JAX writes into the mesh of a lowered sharding, if any."""
+    return sharding._logical_device_ids

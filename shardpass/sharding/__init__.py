@@ -1,0 +1,62 @@
+"""What the user says: meshes, specs and shardings, alive in JAX.
+
+The classes carry the names and meanings of ``jax.sharding``, and each lives in JAX in the way that
+was measured to work on every supported version:
+
+* :class:`NamedSharding` and :class:`SingleDeviceSharding` **subclass** JAX's class of the same
+  name. JAX dispatches on its own classes in C++, so a class that merely stood beside them would
+  lose its axis names after ``jit``, fail in ``jax.export`` and on Explicit meshes, compare equal
+  one way round only, and trace twice. A subclass is compared, hashed and dispatched by the same
+  code as JAX's own, and costs nothing per call.
+* :class:`PartitionSpec` and :class:`Mesh` **stand for** JAX's objects, which are unique by content
+  and cannot be subclassed: each holds one and answers ``__class__`` with its class.
+* The subclasses are **entered in the table** by which JAX rebuilds the shardings of a program's
+  results, so that arrays come back from ``jit`` with our class on ``Auto`` meshes. (One traced
+  program serves our class and JAX's, since they are equal: results carry the class of the call
+  that traced it.)
+
+On top of that stands one idea: every sharding has a canonical form, a
+:class:`shardpass.canon.TensorSharding`, once the number of dimensions is known
+(``sharding.canonical(ndim)``). Notations (``to_sdy``, ``to_mhlo``), shard shapes, index maps and
+equivalence are derived from it once, in :class:`Sharding`, and a class says only what is its own.
+
+Errors are :class:`shardpass.diagnostics.ShardingError`, raised where the mistake is made: a mesh
+that names an axis twice when it is built, a spec that the mesh does not fit when the two meet, a
+dimension that does not divide when a shape is known.
+
+Everything here takes JAX's own objects where it takes ours.
+"""
+
+from shardpass.sharding.base import Sharding
+from shardpass.sharding.conversion import (
+    PartitionEntries,
+    as_mesh_shape,
+    as_partition_entries,
+    as_spec,
+    spec_of,
+    spec_to_tensor_sharding,
+)
+from shardpass.sharding.mesh import Mesh, make_mesh
+from shardpass.sharding.named import NamedSharding
+from shardpass.sharding.output import enter_our_classes
+from shardpass.sharding.partition_spec import UNCONSTRAINED, P, PartitionSpec
+from shardpass.sharding.single_device import SingleDeviceSharding
+
+__all__ = [
+    "UNCONSTRAINED",
+    "Mesh",
+    "NamedSharding",
+    "P",
+    "PartitionEntries",
+    "PartitionSpec",
+    "Sharding",
+    "SingleDeviceSharding",
+    "as_mesh_shape",
+    "as_partition_entries",
+    "as_spec",
+    "make_mesh",
+    "spec_of",
+    "spec_to_tensor_sharding",
+]
+
+enter_our_classes()

@@ -1,0 +1,211 @@
+"""What every sharding of ours can do, derived once from its canonical form.
+
+A class says what is its own: :meth:`Sharding.canonical`, and :attr:`Sharding.device_order`. From
+those two come the notations, the shapes, the index maps and equivalence.
+
+The classes have to be subclasses of JAX's (see :mod:`shardpass.sharding`), and those are nanobind
+classes, which up to jaxlib 0.10 refuse a second base class. So :class:`Sharding` is no base in the
+MRO: :func:`alive` makes a subclass of the JAX class at hand that carries its members, and registers
+it, so that ``isinstance(s, shardpass.sharding.Sharding)`` holds. For a type checker there are two
+bases.
+"""
+
+from __future__ import annotations
+
+import abc
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import jax
+
+from shardpass import canon
+from shardpass.canon import HloSharding, TensorSharding
+from shardpass.compat import lowering
+from shardpass.compat.devices import Device
+from shardpass.diagnostics import ShardingError
+
+Index: TypeAlias = tuple[slice, ...]
+JaxSharding = jax.sharding.Sharding
+
+
+class Sharding(abc.ABC):
+    """How an array is laid out over devices: the members that all classes share.
+
+    ``isinstance`` answers for the classes of :mod:`shardpass.sharding`. Every one of them is a
+    ``jax.sharding.Sharding`` as well, and JAX's members that are not listed here are there too.
+    """
+
+    # Each class's own -----------------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def canonical(self, ndim: int) -> TensorSharding:
+        """The layout of a value of ``ndim`` dimensions over named axes.
+
+        Raises:
+          ShardingError: ``rank-mismatch``, if the sharding speaks of more dimensions.
+        """
+
+    @property
+    @abc.abstractmethod
+    def device_order(self) -> tuple[Device, ...]:
+        """The devices in the order in which the canonical form numbers them.
+
+        Raises:
+          ShardingError: ``device-free``.
+        """
+
+    @property
+    def manual_axes(self) -> tuple[str, ...]:
+        """The axes that the program handles by itself (inside ``shard_map``), in mesh order."""
+        return ()
+
+    # Notations ------------------------------------------------------------------------------------
+
+    def canonical_hlo(self, ndim: int) -> HloSharding:
+        """The layout of a value of ``ndim`` dimensions as XLA's tile assignment.
+
+        Raises:
+          ShardingError: as :meth:`canonical`.
+        """
+        return canon.to_hlo(self.canonical(ndim), self.manual_axes)
+
+    def to_mhlo(self, ndim: int) -> str:
+        """The ``mhlo.sharding`` of a value of ``ndim`` dimensions: ``{devices=[2,4]<=[8]}``.
+
+        Raises:
+          ShardingError: as :meth:`canonical`.
+        """
+        return str(self.canonical_hlo(ndim))
+
+    def to_sdy(self, ndim: int) -> str:
+        """The ``sdy.sharding`` of a value of ``ndim`` dimensions, the mesh inlined.
+
+        Raises:
+          ShardingError: as :meth:`canonical`.
+        """
+        return self.canonical(ndim).to_sdy()
+
+    # Shapes and blocks ----------------------------------------------------------------------------
+
+    def shard_shape(self, global_shape: Sequence[int]) -> tuple[int, ...]:
+        """The shape, in elements, of the block that each device holds.
+
+        Raises:
+          ShardingError: ``rank-mismatch``; ``indivisible``, with the dimension, its size, the
+            pieces, and a size that works.
+        """
+        return _shard_shape(self, tuple(global_shape))
+
+    def devices_indices_map(self, global_shape: Sequence[int]) -> dict[Device, Index]:
+        """For each device, the block of the global array that it holds.
+
+        One slice per dimension: ``slice(None)`` where the dimension is not cut. The dict is the
+        caller's own. An unreduced value's devices hold partial results of the same block.
+
+        Raises:
+          ShardingError: as :meth:`shard_shape`; ``device-free``.
+        """
+        return dict(_indices_map(self, tuple(global_shape)))
+
+    def addressable_devices_indices_map(self, global_shape: Sequence[int]) -> dict[Device, Index]:
+        """The part of :meth:`devices_indices_map` for devices of this process.
+
+        Raises:
+          ShardingError: as :meth:`devices_indices_map`.
+        """
+        indices = _indices_map(self, tuple(global_shape)).items()
+        return {device: index for device, index in indices if _is_addressable(device)}
+
+    def is_equivalent_to(self, other: JaxSharding, ndim: int) -> bool:
+        """Whether both put the same blocks of a value of ``ndim`` dimensions in the same places.
+
+        Names of axes, openness and priorities do not count; the order of devices and the memory
+        kind do. A sharding without devices is equivalent only to others without.
+
+        Args:
+          other: any JAX sharding, of our classes or not.
+          ndim: the number of dimensions of the value.
+
+        Raises:
+          ShardingError: ``abstract-type`` if ``other`` is no sharding; ``rank-mismatch``.
+        """
+        if self is other:
+            return True
+        if not isinstance(other, JaxSharding):
+            raise ShardingError(
+                "abstract-type", f"a sharding is needed, not {type(other).__name__} {other!r}"
+            )
+        return _is_equivalent(self, other, ndim)
+
+
+# What a class made by ``alive`` takes over from the template above.
+_MEMBERS = (
+    "addressable_devices_indices_map",
+    "canonical_hlo",
+    "devices_indices_map",
+    "is_equivalent_to",
+    "manual_axes",
+    "shard_shape",
+    "to_mhlo",
+    "to_sdy",
+)
+
+
+def alive(jax_class: type[JaxSharding]) -> Any:
+    """A subclass of ``jax_class`` with the members of :class:`Sharding`, to be subclassed."""
+    members = {name: vars(Sharding)[name] for name in _MEMBERS}
+    metaclass: Any = type(jax_class)
+    made = metaclass(jax_class.__name__, (jax_class,), {"__module__": __name__, **members})
+    Sharding.register(made)
+    return made
+
+
+def device_order(sharding: JaxSharding) -> tuple[Device, ...] | None:
+    """The devices of any sharding, in the order of its layout; ``None`` where it has none."""
+    mesh = getattr(sharding, "mesh", None)
+    if isinstance(mesh, jax.sharding.AbstractMesh):
+        return None
+    return lowering.device_assignment(sharding)
+
+
+def normal_form(sharding: JaxSharding, ndim: int) -> HloSharding:
+    """The tile assignment of any sharding, ours or not, for a value of ``ndim`` dimensions."""
+    if isinstance(sharding, Sharding):
+        return sharding.canonical_hlo(ndim)
+    return HloSharding.parse(lowering.hlo_text(sharding, ndim))
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_equivalent(one: JaxSharding, other: JaxSharding, ndim: int) -> bool:
+    if one.memory_kind != other.memory_kind or device_order(one) != device_order(other):
+        return False
+    return canon.is_equivalent(normal_form(one, ndim), normal_form(other, ndim), ndim)
+
+
+@functools.lru_cache(maxsize=4096)
+def _shard_shape(sharding: Sharding, shape: tuple[int, ...]) -> tuple[int, ...]:
+    return sharding.canonical(len(shape)).shard_shape(shape)
+
+
+@functools.lru_cache(maxsize=4096)
+def _indices_map(sharding: Sharding, shape: tuple[int, ...]) -> Mapping[Device, Index]:
+    devices = sharding.device_order
+    layout = sharding.canonical(len(shape))
+    block = sharding.shard_shape(shape)
+    starts = canon.device_blocks(layout, shape)[:, :, 0].tolist() if shape else [()] * len(devices)
+    # Devices share few distinct slices per dimension: make each once.
+    slices = [
+        {start: slice(start, start + width) for start in range(0, size, width)}
+        if width < size
+        else {0: slice(None)}
+        for size, width in zip(shape, block, strict=True)
+    ]
+    return {
+        device: tuple(known[start] for known, start in zip(slices, row, strict=True))
+        for device, row in zip(devices, starts, strict=True)
+    }
+
+
+def _is_addressable(device: Device) -> bool:
+    return device.process_index == device.client.process_index()

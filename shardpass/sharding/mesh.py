@@ -1,0 +1,406 @@
+# JAX keeps as attributes, and for one class, what ours answers as properties and for two.
+# pyright: reportIncompatibleVariableOverride=false, reportIncompatibleMethodOverride=false
+"""``Mesh``: named axes over devices, or over devices yet to come.
+
+JAX keeps its meshes unique by content, and its ``Mesh.__new__`` hands back a plain one whatever
+class is asked for, so ours is not a subclass. It *holds* JAX's mesh and stands for it:
+
+* ``__class__`` answers with the class of the mesh that is held, which is what ``isinstance`` goes
+  by: ``jax.sharding.Mesh`` with real devices, ``jax.sharding.AbstractMesh`` without. So every JAX
+  API takes it (``jax.set_mesh``, ``jax.shard_map``, ``NamedSharding``);
+* whatever JAX reads from a mesh, public or not, is read from the one that is held;
+* it is equal to JAX's mesh, both ways, with the same hash.
+
+Axis types are always passed on explicitly: the default of JAX's ``AbstractMesh`` is ``Auto`` on one
+version and ``Explicit`` on another, and ``jax.make_mesh`` has another default than ``Mesh``. Ours
+are those of ``Mesh`` (``Auto``), and of ``jax.make_mesh`` (``Explicit``) in :func:`make_mesh`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, TypeAlias
+
+import jax
+import numpy as np
+
+from shardpass.canon import MeshShape
+from shardpass.compat import mesh_context
+from shardpass.compat.devices import Device
+from shardpass.diagnostics import ShardingError
+from shardpass.sharding.mesh_checks import (
+    axis_types_of,
+    check_axes,
+    check_devices,
+    refuse_too_few,
+)
+
+AxisType = jax.sharding.AxisType
+JaxMesh = jax.sharding.Mesh
+JaxAbstractMesh = jax.sharding.AbstractMesh
+AxisTypes: TypeAlias = AxisType | Sequence[AxisType] | None
+
+
+if TYPE_CHECKING:
+    # What it answers to, so that a type checker lets it pass where JAX wants its own.
+    class _Standing(JaxMesh): ...
+else:
+    _Standing = contextlib.ContextDecorator
+
+
+class Mesh(_Standing):
+    """An array of devices with a name for each of its axes; the devices may be missing.
+
+    ``Mesh(devices, ("x", "y"))`` is JAX's constructor. ``Mesh.of(data=2, model=4)`` is the same
+    mesh without devices: it lowers, and :meth:`bind` gives it devices.
+
+    Args:
+      devices: an array of JAX devices (or nested sequences of them), as many dimensions as axes.
+      axis_names: one name per dimension, major to minor; a single name for one dimension.
+      axis_types: one ``jax.sharding.AxisType`` per axis, or one for all; ``Auto`` if left out.
+      axis_sizes: instead of ``devices``: the mesh without devices.
+
+    Raises:
+      ShardingError: ``bad-mesh`` for a repeated name, a name that is no text, an axis without
+        devices, or axes and dimensions of different number; ``duplicate-device``;
+        ``abstract-type`` for a device that is none.
+    """
+
+    _held: JaxMesh | JaxAbstractMesh
+    _shape: MeshShape
+
+    def __new__(
+        cls,
+        devices: Any = None,
+        axis_names: str | Sequence[str] = (),
+        axis_types: AxisTypes = None,
+        *,
+        axis_sizes: Sequence[int] | None = None,
+    ) -> Mesh:
+        """Check what is given and build JAX's mesh of it."""
+        names = (axis_names,) if isinstance(axis_names, str) else tuple(axis_names)
+        types = axis_types_of(axis_types, len(names))
+        if (devices is None) == (axis_sizes is None):
+            raise ShardingError(
+                "bad-mesh",
+                "a mesh is made of devices or of axis_sizes, one of the two",
+                help="write Mesh(devices, names), or Mesh.of(data=2, model=4) without devices",
+            )
+        if axis_sizes is not None:
+            check_axes(names, tuple(axis_sizes))
+            sizes = tuple(int(size) for size in axis_sizes)
+            return cls._holding(JaxAbstractMesh(sizes, names, axis_types=types))
+        array = devices if isinstance(devices, np.ndarray) else np.array(devices, dtype=object)
+        check_axes(names, array.shape)
+        check_devices(array)
+        return cls._holding(JaxMesh(array, names, axis_types=types))
+
+    @classmethod
+    def _holding(cls, held: JaxMesh | JaxAbstractMesh) -> Mesh:
+        self = object.__new__(cls)
+        object.__setattr__(self, "_held", held)
+        axes = tuple(zip(held.axis_names, held.axis_sizes, strict=True))
+        object.__setattr__(self, "_shape", MeshShape(axes))
+        return self
+
+    # Other ways to make one -----------------------------------------------------------------------
+
+    @classmethod
+    def of(
+        cls,
+        axes: Mapping[str, int] | MeshShape | None = None,
+        /,
+        *,
+        axis_types: AxisTypes = None,
+        **sizes: int,
+    ) -> Mesh:
+        """A mesh without devices: ``Mesh.of(data=2, model=4)``, in the order written.
+
+        Args:
+          axes: the axes as a mapping, for names that are no keywords, or a ``MeshShape``.
+          axis_types: as for the constructor.
+          **sizes: name = size.
+
+        Raises:
+          ShardingError: ``bad-mesh``; ``not-expressible`` for a ``MeshShape`` with device ids of
+            its own, which have no meaning before there are devices.
+        """
+        if isinstance(axes, MeshShape):
+            if axes.device_ids is not None:
+                raise ShardingError(
+                    "not-expressible",
+                    f"a mesh without devices cannot hold the device ids of {axes}",
+                    help="bind the devices in that order instead",
+                )
+            axes = dict(axes.axes)
+        sizes = {**(axes or {}), **sizes}
+        return cls(axis_names=tuple(sizes), axis_sizes=tuple(sizes.values()), axis_types=axis_types)
+
+    @classmethod
+    def from_jax(cls, mesh: JaxMesh | JaxAbstractMesh) -> Mesh:
+        """JAX's mesh as one of ours; one of ours is given back as it is.
+
+        Raises:
+          ShardingError: ``abstract-type`` for what is no mesh; ``bad-mesh``, ``duplicate-device``
+            for meshes that JAX lets pass and Shardy does not.
+        """
+        if type(mesh) is Mesh:
+            return mesh
+        if type(mesh) not in (JaxMesh, JaxAbstractMesh):
+            raise ShardingError(
+                "abstract-type",
+                f"a mesh is needed, not {type(mesh).__name__} {mesh!r}",
+                help="write Mesh(devices, names), or Mesh.of(data=2, model=4) without devices",
+            )
+        return _from_jax(mesh)
+
+    def to_jax(self) -> JaxMesh | JaxAbstractMesh:
+        """JAX's own mesh, the same object for equal meshes."""
+        return self._held
+
+    def bind(self, devices: Sequence[Device] | np.ndarray | None = None) -> Mesh:
+        """This mesh on real devices, the last axis fastest over them.
+
+        Args:
+          devices: as many as the mesh has, in order; ``None`` for the first of ``jax.devices()``.
+
+        Raises:
+          ShardingError: ``not-enough-devices``; ``device-count`` if more are given than fit.
+        """
+        found = list(jax.devices() if devices is None else np.asarray(devices, object).flat)
+        wanted = self._shape.size
+        refuse_too_few(wanted, self._shape.describe(), found)
+        if devices is not None and len(found) > wanted:
+            raise ShardingError(
+                "device-count",
+                f"{len(found)} devices for the mesh {self._shape.describe()} of {wanted}",
+                help=f"pass {wanted} of them",
+            )
+        array = np.array(found[:wanted], dtype=object).reshape(self.axis_sizes)
+        return Mesh(array, self.axis_names, self.axis_types)
+
+    def without_devices(self) -> Mesh:
+        """The same axes without devices."""
+        return Mesh.from_jax(self._held.abstract_mesh.update(abstract_device=None))
+
+    def update(self, **changes: Any) -> Mesh:
+        """A copy with other ``devices`` or ``axis_sizes``, ``axis_names`` or ``axis_types``."""
+        known: dict[str, Any] = {"axis_names": self.axis_names, "axis_types": self.axis_types}
+        if not changes.keys() & {"devices", "axis_sizes"}:
+            sizes = {"axis_sizes": self.axis_sizes}
+            known |= sizes if self.is_device_free else {"devices": self.devices}
+        return Mesh(**{**known, **changes})
+
+    # What it is -----------------------------------------------------------------------------------
+
+    @property
+    def mesh_shape(self) -> MeshShape:
+        """Names and sizes, as the algebra knows them."""
+        return self._shape
+
+    @property
+    def is_device_free(self) -> bool:
+        """Whether this mesh has no devices yet."""
+        return type(self._held) is JaxAbstractMesh
+
+    @property
+    def axis_names(self) -> tuple[str, ...]:
+        """Axis names, major to minor."""
+        return self._held.axis_names
+
+    @property
+    def axis_sizes(self) -> tuple[int, ...]:
+        """Axis sizes, major to minor."""
+        return self._held.axis_sizes
+
+    @property
+    def axis_types(self) -> tuple[AxisType, ...]:
+        """For each axis, who decides about it: ``Auto``, ``Explicit`` or ``Manual``."""
+        return self._held.axis_types
+
+    @property
+    def shape(self) -> OrderedDict[str, int]:
+        """Axis name -> size, major to minor; yours to change."""
+        return OrderedDict(self._shape.axes)
+
+    @property
+    def size(self) -> int:
+        """Number of devices; as in JAX, 0 for a mesh without axes and devices."""
+        return self._held.size
+
+    @property
+    def devices(self) -> np.ndarray:
+        """The devices, shaped like the mesh, read-only.
+
+        Raises:
+          ShardingError: ``device-free``.
+        """
+        return self.require_devices("devices").devices
+
+    @property
+    def device_ids(self) -> np.ndarray:
+        """The ids of the devices, shaped like the mesh.
+
+        Raises:
+          ShardingError: ``device-free``.
+        """
+        return self.require_devices("device_ids").device_ids
+
+    @property
+    def local_devices(self) -> list[Device]:
+        """The devices of this process, in mesh order.
+
+        Raises:
+          ShardingError: ``device-free``.
+        """
+        return self.require_devices("local_devices").local_devices
+
+    @property
+    def local_mesh(self) -> Mesh:
+        """The part of the mesh that this process holds, if it is a block of it.
+
+        Raises:
+          ShardingError: ``device-free``.
+        """
+        return Mesh.from_jax(self.require_devices("local_mesh").local_mesh)
+
+    @property
+    def is_multi_process(self) -> bool:
+        """Whether other processes hold some of the devices.
+
+        Raises:
+          ShardingError: ``device-free``.
+        """
+        return self.require_devices("is_multi_process").is_multi_process
+
+    @property
+    def abstract_mesh(self) -> JaxAbstractMesh:
+        """JAX's mesh of the same axes without devices."""
+        return self._held.abstract_mesh
+
+    def require_devices(self, member: str) -> JaxMesh:
+        """JAX's mesh with the devices, for ``member``, which has no meaning without.
+
+        Raises:
+          ShardingError: ``device-free``.
+        """
+        if type(self._held) is JaxMesh:
+            return self._held
+        raise ShardingError(
+            "device-free",
+            f"the mesh {self._shape.describe()} has no devices, and so no {member}",
+            help="mesh.bind() puts it on jax.devices()",
+        )
+
+    # What makes it one of JAX's -------------------------------------------------------------------
+
+    @property
+    def __class__(self) -> type:
+        return type(self._held)
+
+    def __getattr__(self, name: str) -> Any:
+        # JAX reads more from a mesh than it documents; protocols of Python stay our own.
+        if name.startswith("__") or name in ("_held", "_shape"):
+            raise AttributeError(name)
+        return getattr(self._held, name)
+
+    def __setattr__(self, name: str, value: Any) -> NoReturn:
+        raise AttributeError(f"cannot assign to field {name!r}")
+
+    def __eq__(self, other: object) -> bool:
+        return self._held is (other._held if type(other) is Mesh else other)
+
+    def __hash__(self) -> int:
+        return hash(self._held)
+
+    # Context manager ------------------------------------------------------------------------------
+
+    def __enter__(self) -> Mesh:
+        """Make this the mesh that bare specs refer to in this thread, as JAX's ``with mesh:``.
+
+        Nests, and may be entered again while it is entered. JAX has deprecated the form in favour
+        of ``with jax.set_mesh(mesh):``; the context is the same one, without the warning.
+
+        Raises:
+          ShardingError: ``device-free``.
+        """
+        mesh_context.enter_mesh(self.require_devices("context"))
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        mesh_context.exit_mesh(self.require_devices("context"))
+
+    # Showing and keeping --------------------------------------------------------------------------
+
+    def __str__(self) -> str:
+        return f"Mesh({', '.join(f'{name!r}: {size}' for name, size in self._shape.axes)})"
+
+    def __repr__(self) -> str:
+        types = f"axis_types={self.axis_types}"
+        if self.is_device_free:
+            return f"Mesh(axis_sizes={self.axis_sizes}, axis_names={self.axis_names}, {types})"
+        ids = np.array2string(self.device_ids, separator=", ", threshold=16).replace("\n", "")
+        return f"Mesh(device_ids={ids}, axis_names={self.axis_names}, {types})"
+
+    def __copy__(self) -> Mesh:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Mesh:
+        return self
+
+    def __reduce_ex__(self, protocol: SupportsIndex, /) -> tuple[Any, ...]:
+        if not self.is_device_free:
+            raise ShardingError(
+                "not-supported",
+                f"the devices of {self} cannot be pickled",
+                help="pickle mesh.without_devices(), and bind() it after loading",
+            )
+        types = tuple(axis_type.name for axis_type in self.axis_types)
+        return (_rebuild, (self.axis_sizes, self.axis_names, types))
+
+
+def make_mesh(
+    axis_sizes: Sequence[int],
+    axis_names: Sequence[str],
+    axis_types: AxisTypes = None,
+    *,
+    devices: Sequence[Device] | None = None,
+) -> Mesh:
+    """A mesh whose devices stand as ``jax.make_mesh`` puts them: near each other on the hardware.
+
+    Args:
+      axis_sizes: the sizes, major to minor; fewer devices than there are may be asked for.
+      axis_names: the names.
+      axis_types: one per axis, or one for all; ``Explicit`` if left out, as in ``jax.make_mesh``.
+      devices: the devices to choose from; ``None`` for ``jax.devices()``.
+
+    Raises:
+      ShardingError: ``not-enough-devices``, ``bad-mesh``, ``duplicate-device``.
+    """
+    names = (axis_names,) if isinstance(axis_names, str) else tuple(axis_names)
+    check_axes(names, tuple(axis_sizes))
+    sizes = tuple(int(size) for size in axis_sizes)
+    types = axis_types_of(AxisType.Explicit if axis_types is None else axis_types, len(names))
+    found = list(jax.devices() if devices is None else devices)
+    described = ", ".join(f"{name}={size}" for name, size in zip(names, sizes, strict=True))
+    refuse_too_few(math.prod(sizes), described, found)
+    return Mesh.from_jax(jax.make_mesh(sizes, names, axis_types=types, devices=found))
+
+
+@functools.lru_cache(maxsize=256)
+def _from_jax(mesh: JaxMesh | JaxAbstractMesh) -> Mesh:
+    # Once per mesh, not once per array that jit gives back.
+    check_axes(mesh.axis_names, mesh.axis_sizes)
+    if type(mesh) is JaxMesh and not mesh.empty:
+        check_devices(mesh.devices)
+    return Mesh._holding(mesh)
+
+
+def _rebuild(sizes: tuple[int, ...], names: tuple[str, ...], types: tuple[str, ...]) -> Mesh:
+    return Mesh(
+        axis_names=names, axis_sizes=sizes, axis_types=tuple(AxisType[name] for name in types)
+    )

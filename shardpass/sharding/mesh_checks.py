@@ -1,0 +1,107 @@
+"""What a mesh must be, said with the numbers.
+
+JAX lets pass a mesh that names an axis twice (it then counts one of the two) and a mesh that holds
+a device twice; Shardy's verifier refuses the first much later, and XLA fails on the second.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from shardpass.compat.devices import Device
+from shardpass.diagnostics import ShardingError
+
+AxisType = jax.sharding.AxisType
+
+
+def check_axes(names: Sequence[Any], sizes: Sequence[Any]) -> None:
+    """Raise ``bad-mesh`` unless these are distinct names with a whole, positive size each."""
+    for name in names:
+        if not isinstance(name, str) or not name:
+            fault = "empty" if name == "" else f"of type {type(name).__name__}"
+            raise ShardingError(
+                "bad-mesh",
+                f"axis name {name!r} is {fault}",
+                help="axis names are text: that is all Shardy can write down",
+            )
+    if len(names) != len(sizes):
+        raise ShardingError(
+            "bad-mesh",
+            f"{len(names)} axis names ({', '.join(names)}) for {len(sizes)} dimensions "
+            f"of shape {tuple(sizes)}",
+            help="reshape the devices, or give one name per dimension",
+        )
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise ShardingError(
+                "bad-mesh",
+                f'axis "{name}" stands {count} times in the mesh ({", ".join(names)})',
+                help="give each axis a name of its own",
+            )
+    for name, size in zip(names, sizes, strict=True):
+        if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 1:
+            raise ShardingError(
+                "bad-mesh", f'axis "{name}" has size {size!r}', help="sizes are whole and above 0"
+            )
+
+
+def check_devices(devices: np.ndarray) -> None:
+    """Raise ``abstract-type`` for what is no device, ``duplicate-device`` for one met twice."""
+    places: dict[Any, tuple[int, ...]] = {}
+    for place, device in np.ndenumerate(devices):
+        if not isinstance(device, Device):
+            raise ShardingError(
+                "abstract-type",
+                f"a mesh holds devices; at {place} stands {device!r}",
+                help="pass jax.devices(), or write Mesh.of(data=2, model=4) without devices",
+            )
+        if device in places:
+            raise ShardingError(
+                "duplicate-device",
+                f"device {device.id} stands twice in the mesh, at {places[device]} and {place}",
+                help="each device holds one place",
+            )
+        places[device] = place
+
+
+def axis_types_of(given: Any, count: int) -> tuple[AxisType, ...]:
+    """``given`` as one type per axis, ``Auto`` where nothing is said.
+
+    Raises:
+      ShardingError: ``bad-mesh``.
+    """
+    if given is None or isinstance(given, AxisType):
+        return (given or AxisType.Auto,) * count
+    types = tuple(given)
+    for axis_type in types:
+        if not isinstance(axis_type, AxisType):
+            raise ShardingError(
+                "bad-mesh",
+                f"axis type {axis_type!r} is no jax.sharding.AxisType",
+                help="use AxisType.Auto, AxisType.Explicit or AxisType.Manual",
+            )
+    if len(types) != count:
+        raise ShardingError("bad-mesh", f"{len(types)} axis types for {count} axes")
+    return types
+
+
+def refuse_too_few(wanted: int, described: str, found: Sequence[Any]) -> None:
+    """Raise ``not-enough-devices`` unless ``found`` holds as many as the mesh needs."""
+    if len(found) >= wanted:
+        return
+    platform = getattr(found[0], "platform", "") if found else ""
+    raise ShardingError(
+        "not-enough-devices",
+        f"the mesh {described} needs {wanted} devices, there are {len(found)}",
+        help=(
+            "on CPU, start with "
+            f"XLA_FLAGS=--xla_force_host_platform_device_count={wanted}, or use a smaller mesh"
+            if platform in ("", "cpu")
+            else f"use a mesh of at most {len(found)} devices"
+        ),
+    )

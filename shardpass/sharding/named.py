@@ -1,0 +1,253 @@
+# Ours has mesh and spec as properties, where JAX declares attributes.
+# pyright: reportIncompatibleVariableOverride=false
+"""``NamedSharding``: a mesh and a spec."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from shardpass.canon import MeshShape, TensorSharding
+from shardpass.compat import lowering
+from shardpass.compat.devices import Device
+from shardpass.diagnostics import ShardingError
+from shardpass.sharding.base import Sharding, alive
+from shardpass.sharding.conversion import check_rank, spec_to_tensor_sharding
+from shardpass.sharding.memory import check_memory_kind
+from shardpass.sharding.mesh import JaxAbstractMesh, JaxMesh, Mesh
+from shardpass.sharding.partition_spec import UNCONSTRAINED, JaxPartitionSpec, PartitionSpec
+
+AxisType = jax.sharding.AxisType
+
+if TYPE_CHECKING:
+
+    class _NamedSharding(Sharding, jax.sharding.NamedSharding): ...  # pyright: ignore
+
+else:
+    _NamedSharding = alive(jax.sharding.NamedSharding)
+
+
+class NamedSharding(_NamedSharding):
+    """An array cut over the axes of ``mesh`` as ``spec`` says.
+
+    A subclass of ``jax.sharding.NamedSharding``: JAX takes it everywhere, compares and hashes it as
+    its own, and gives it back from ``jit`` on meshes of ``Auto`` axes.
+
+    Args:
+      mesh: ours or JAX's, with devices or without.
+      spec: ours or JAX's.
+      memory_kind: ``"device"``, ``"pinned_host"``, ...; the default of the devices if left out.
+      _logical_device_ids: JAX's permutation of the devices that is written into the lowered mesh.
+
+    Raises:
+      ShardingError: ``unknown-axis``, ``duplicate-axis``, ``bad-spec`` (open dimensions without an
+        ``Auto`` axis to fill them, unreduced axes that are not ``Explicit``), ``memory-kind``,
+        ``bad-mesh``, ``abstract-type``.
+    """
+
+    def __init__(
+        self,
+        mesh: Mesh | JaxMesh | JaxAbstractMesh,
+        spec: PartitionSpec | JaxPartitionSpec,
+        *,
+        memory_kind: str | None = None,
+        _logical_device_ids: tuple[int, ...] | None = None,
+    ) -> None:
+        our_mesh = Mesh.from_jax(mesh)
+        our_spec = PartitionSpec.from_jax(spec)
+        _check(our_mesh, our_spec)
+        if memory_kind is not None:
+            check_memory_kind(memory_kind, our_mesh)
+        super().__init__(
+            our_mesh.to_jax(),
+            our_spec.to_jax(),
+            memory_kind=memory_kind,
+            _logical_device_ids=_logical_device_ids,
+        )
+        self._our_mesh = our_mesh
+        self._our_spec = our_spec
+
+    @classmethod
+    def from_jax(cls, sharding: jax.sharding.NamedSharding) -> NamedSharding:
+        """JAX's sharding as one of ours; one of ours is given back as it is."""
+        if type(sharding) is cls:
+            return sharding
+        return cls(
+            sharding.mesh,
+            sharding.spec,
+            memory_kind=sharding.memory_kind,
+            _logical_device_ids=lowering.logical_device_ids(sharding),
+        )
+
+    def to_jax(self) -> jax.sharding.NamedSharding:
+        """JAX's own class with the same content; equal to this one."""
+        return jax.sharding.NamedSharding(
+            self._our_mesh.to_jax(),
+            self._our_spec.to_jax(),
+            memory_kind=self.memory_kind,
+            _logical_device_ids=lowering.logical_device_ids(self),
+        )
+
+    @property
+    def mesh(self) -> Mesh:
+        """The mesh, as one of ours."""
+        return self._our_mesh
+
+    @property
+    def spec(self) -> PartitionSpec:
+        """The spec, as one of ours."""
+        return self._our_spec
+
+    # What is its own ------------------------------------------------------------------------------
+
+    def canonical(self, ndim: int) -> TensorSharding:
+        """The layout of a value of ``ndim`` dimensions over the axes of the mesh.
+
+        Raises:
+          ShardingError: ``rank-mismatch``, if the spec has more entries.
+        """
+        mesh = self._our_mesh.mesh_shape
+        ids = lowering.logical_device_ids(self)
+        if ids is not None:
+            mesh = MeshShape(mesh.axes, tuple(ids))
+        return spec_to_tensor_sharding(mesh, self._our_spec, ndim)
+
+    @property
+    def device_order(self) -> tuple[Device, ...]:
+        """The devices of the mesh, the last axis fastest.
+
+        Raises:
+          ShardingError: ``device-free``.
+        """
+        return tuple(self._our_mesh.devices.flat)
+
+    @property
+    def manual_axes(self) -> tuple[str, ...]:
+        """The axes of type ``Manual``, in mesh order."""
+        mesh = self._our_mesh
+        return tuple(
+            name
+            for name, kind in zip(mesh.axis_names, mesh.axis_types, strict=True)
+            if kind is AxisType.Manual
+        )
+
+    # Better words, and our class, where JAX has its own -------------------------------------------
+
+    def check_compatible_aval(self, aval_shape: tuple[int, ...]) -> None:
+        """What JAX asks before it gives a value of this shape this sharding.
+
+        Raises:
+          ShardingError: ``rank-mismatch``.
+        """
+        check_rank(self._our_spec, len(aval_shape))
+
+    @property
+    def device_set(self) -> set[Device]:
+        """The devices, those of other processes included.
+
+        Raises:
+          ShardingError: ``device-free``.
+        """
+        self._our_mesh.require_devices("device_set")
+        return super().device_set
+
+    @property
+    def addressable_devices(self) -> set[Device]:
+        """The devices of this process.
+
+        Raises:
+          ShardingError: ``device-free``.
+        """
+        self._our_mesh.require_devices("addressable_devices")
+        return super().addressable_devices
+
+    @property
+    def is_fully_addressable(self) -> bool:
+        """Whether all devices belong to this process.
+
+        Raises:
+          ShardingError: ``device-free``.
+        """
+        self._our_mesh.require_devices("is_fully_addressable")
+        return super().is_fully_addressable
+
+    def with_memory_kind(self, kind: str) -> NamedSharding:
+        """The same layout in another kind of memory.
+
+        Raises:
+          ShardingError: ``memory-kind``.
+        """
+        return self.update(memory_kind=kind)
+
+    def update(self, **changes: Any) -> NamedSharding:
+        """A copy with another ``mesh``, ``spec`` (or tuple of entries) or ``memory_kind``."""
+        spec = changes.pop("spec", self._our_spec)
+        known = {
+            "mesh": self._our_mesh,
+            "spec": spec if isinstance(spec, JaxPartitionSpec) else PartitionSpec(*spec),
+            "memory_kind": self.memory_kind,
+            "_logical_device_ids": lowering.logical_device_ids(self),
+        }
+        return NamedSharding(**{**known, **changes})
+
+    def __repr__(self) -> str:
+        memory = "" if self.memory_kind is None else f", memory_kind={self.memory_kind!r}"
+        return f"NamedSharding({self._our_mesh}, {self._our_spec!r}{memory})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (
+            _rebuild,
+            (
+                self._our_mesh,
+                self._our_spec,
+                self.memory_kind,
+                lowering.logical_device_ids(self),
+            ),
+        )
+
+
+def _rebuild(
+    mesh: Mesh,
+    spec: PartitionSpec,
+    memory_kind: str | None,
+    logical_device_ids: tuple[int, ...] | None,
+) -> NamedSharding:
+    return NamedSharding(
+        mesh, spec, memory_kind=memory_kind, _logical_device_ids=logical_device_ids
+    )
+
+
+@functools.lru_cache(maxsize=1024)
+def _check(mesh: Mesh, spec: PartitionSpec) -> None:
+    """Everything that JAX checks when it builds one, in our words."""
+    shape = mesh.mesh_shape
+    try:
+        # Unknown axes and axes used twice are the algebra's to find.
+        spec_to_tensor_sharding(mesh, spec, len(spec))
+        for axis in sorted(spec.reduced):
+            shape.axis_size(axis)
+    except ShardingError as error:
+        found = error.diagnostic
+        raise ShardingError(
+            found.slug,
+            found.message,
+            help=found.help,
+            notes=(*found.notes, f"spec is {spec} on mesh {shape.describe()}"),
+        ) from None
+    types = dict(zip(mesh.axis_names, mesh.axis_types, strict=True))
+    for name, axes in (("unreduced", spec.unreduced), ("reduced", spec.reduced)):
+        for axis in sorted(axes):
+            if types[axis] is not AxisType.Explicit:
+                raise ShardingError(
+                    "bad-spec",
+                    f'axis "{axis}" is {types[axis].name}, and only Explicit axes can be {name}',
+                    help="give the mesh axis_types with AxisType.Explicit for it",
+                )
+    if UNCONSTRAINED in spec.partitions and AxisType.Auto not in types.values():
+        raise ShardingError(
+            "bad-spec",
+            f"{spec} leaves a dimension open, and no axis of the mesh {shape.describe()} is Auto",
+            help="write None, or give the mesh an Auto axis",
+        )

@@ -1,0 +1,94 @@
+"""``SingleDeviceSharding``: everything on one device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from shardpass.canon import MeshShape, TensorSharding
+from shardpass.compat.devices import Device
+from shardpass.diagnostics import ShardingError
+from shardpass.sharding.base import Sharding, alive
+from shardpass.sharding.memory import check_memory_kind
+
+if TYPE_CHECKING:
+
+    class _SingleDeviceSharding(Sharding, jax.sharding.SingleDeviceSharding): ...  # pyright: ignore
+
+else:
+    _SingleDeviceSharding = alive(jax.sharding.SingleDeviceSharding)
+
+
+class SingleDeviceSharding(_SingleDeviceSharding):
+    """The whole array on ``device``; a subclass of ``jax.sharding.SingleDeviceSharding``.
+
+    It lowers to ``{replicated}``, and to a mesh without axes: which device it is stands in the
+    executable's device assignment, as for every sharding, and not in the module. (XLA's
+    ``{maximal device=3}`` numbers a device *within* that assignment.)
+
+    Args:
+      device: a JAX device.
+      memory_kind: ``"device"``, ``"pinned_host"``, ...; the default of the device if left out.
+
+    Raises:
+      ShardingError: ``abstract-type`` if ``device`` is none; ``memory-kind``.
+    """
+
+    def __init__(self, device: Device, *, memory_kind: str | None = None) -> None:
+        if not isinstance(device, Device):
+            raise ShardingError(
+                "abstract-type",
+                f"a device is needed, not {type(device).__name__} {device!r}",
+                help="pass one of jax.devices()",
+            )
+        if memory_kind is not None:
+            check_memory_kind(memory_kind, device)
+        super().__init__(device, memory_kind=memory_kind)
+        self._our_device = device
+
+    @classmethod
+    def from_jax(cls, sharding: jax.sharding.SingleDeviceSharding) -> SingleDeviceSharding:
+        """JAX's sharding as one of ours; one of ours is given back as it is."""
+        if type(sharding) is cls:
+            return sharding
+        (device,) = sharding.device_set
+        return cls(device, memory_kind=sharding.memory_kind)
+
+    def to_jax(self) -> jax.sharding.SingleDeviceSharding:
+        """JAX's own class with the same content; equal to this one."""
+        return jax.sharding.SingleDeviceSharding(self._our_device, memory_kind=self.memory_kind)
+
+    def canonical(self, ndim: int) -> TensorSharding:
+        """The whole value, on the mesh without axes."""
+        return TensorSharding.replicated_on(MeshShape(()), ndim)
+
+    @property
+    def device_order(self) -> tuple[Device, ...]:
+        """The one device."""
+        return (self._our_device,)
+
+    def with_memory_kind(self, kind: str) -> SingleDeviceSharding:
+        """The same device, another kind of its memory.
+
+        Raises:
+          ShardingError: ``memory-kind``.
+        """
+        return SingleDeviceSharding(self._our_device, memory_kind=kind)
+
+    def __repr__(self) -> str:
+        memory = "" if self.memory_kind is None else f", memory_kind={self.memory_kind!r}"
+        return f"SingleDeviceSharding({self._our_device}{memory})"
+
+    def __copy__(self) -> SingleDeviceSharding:
+        return self
+
+    def __deepcopy__(self, memo: object) -> SingleDeviceSharding:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise ShardingError(
+            "not-supported",
+            f"the device {self._our_device} of {self!r} cannot be pickled",
+            help="keep its id, and look it up in jax.devices() after loading",
+        )
