@@ -17,6 +17,7 @@ SLUGS: Final[dict[str, str]] = {
     "bad-sub-axis": "a sub-axis that does not divide its axis, or is the whole of it",
     "axis-order": "axes that must come in mesh order, or can be merged, and are not",
     "bad-priority": "a priority on a closed dimension without axes, or a negative one",
+    "bad-reduction": "a reduction kind that does not exist, or one without unreduced axes",
     "bad-mesh": "a mesh that cannot be: repeated names, sizes below one, wrong device ids",
     "bad-tile-assignment": "tiles, devices or a permutation that do not fit each other",
     "duplicate-device": "a device id that stands twice",
@@ -60,6 +61,7 @@ SLUGS: Final[dict[str, str]] = {
     "uneven-rewritten": "an uneven sharding that propagation changes",
     # runtime
     "compile-failed": "XLA refused the module",
+    "run-failed": "XLA started the program and gave up",
     "process-aborted": "a child process died instead of answering",
     "bad-inputs": "inputs that do not fit the module's arguments",
     "not-a-proof": "a comparison that could not have failed",
