@@ -1,0 +1,98 @@
+"""XLA's named notation (V3): Shardy's axes in HLO text, and how it becomes tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shardpass.canon.axes import AxisRef, DimSharding, check_axes
+from shardpass.canon.metadata import Metadata, metadata_text
+from shardpass.canon.tensor_sharding import TensorSharding
+from shardpass.canon.tile_assignment import TileAssignment
+
+
+@dataclass(frozen=True, slots=True)
+class NamedHlo:
+    """``{mesh['x'=2,'y'=4], [{'x'}, {?}], manual={'y'}}``, as jaxlib 0.12 prints shardings in HLO.
+
+    Attributes:
+      sharding: mesh, dimensions, replicated and unreduced axes. Without dimensions it stands for a
+        value of any rank: ``{mesh['x'=2], replicated}``.
+      manual: axes inside whose manual region the value lives, in mesh order.
+      order: the order of the mesh's devices where it was written as an iota,
+        ``device_ids=([4,2]T(1,0))``; the mesh itself then has no ids.
+      single_device: the word that was read for a maximal mesh: ``single_device`` (jaxlib 0.12) or
+        ``maximal_mesh`` (0.10, which does not know the other).
+
+    Raises:
+      ShardingError: as for :class:`TensorSharding`, with the manual axes among the others.
+    """
+
+    sharding: TensorSharding
+    manual: tuple[AxisRef, ...] = ()
+    order: TileAssignment | None = None
+    single_device: str = "single_device"
+
+    def __post_init__(self) -> None:
+        sharding = self.sharding
+        others = (
+            ("the replicated axes", sharding.replicated),
+            ("the unreduced axes", sharding.unreduced),
+        )
+        check_axes(sharding.mesh, sharding.dims, (*others, ("the manual axes", self.manual)))
+
+    def to_text(self, metadata: Sequence[Metadata] = ()) -> str:
+        """XLA's text."""
+        sharding = self.sharding
+        if sharding.mesh.is_maximal and sharding.mesh.device_ids:
+            parts = [f"{self.single_device}[device_id={sharding.mesh.device_ids[0]}]"]
+        else:
+            parts = [*self._mesh_parts(), *self._axis_parts()]
+        if metadata:
+            # XLA writes a list here even for one entry.
+            entries = ", ".join(map(str, metadata))
+            parts.append(
+                f"metadata={{{entries}}}" if len(metadata) > 1 else metadata_text(metadata)
+            )
+        return f"{{{', '.join(parts)}}}"
+
+    def _mesh_parts(self) -> list[str]:
+        mesh = self.sharding.mesh
+        axes = ",".join(f"'{name}'={size}" for name, size in mesh.axes)
+        parts = [f"mesh[{axes}]"]
+        if self.order is not None:
+            parts.append(f"device_ids=({self.order.order_text()})")
+        elif mesh.device_ids is not None:
+            parts.append(f"device_ids=({','.join(map(str, mesh.device_ids))})")
+        return parts
+
+    def _axis_parts(self) -> list[str]:
+        sharding = self.sharding
+        everything = tuple(AxisRef(name) for name in sharding.mesh.names)
+        if not sharding.dims and not sharding.replicated:
+            if not sharding.unreduced and not self.manual:
+                return ["replicated"]
+            if sharding.unreduced == everything:
+                return [f"unreduced={sharding.reduction}" if sharding.reduction else "unreduced"]
+            if self.manual == everything:
+                return ["manual"]
+        parts = [f"[{', '.join(map(_dim_text, sharding.dims))}]"]
+        if sharding.replicated:
+            parts.append(f"replicated={_axes_text(sharding.replicated)}")
+        if sharding.unreduced:
+            parts.append(f"unreduced={sharding.reduction or ''}{_axes_text(sharding.unreduced)}")
+        if self.manual:
+            parts.append(f"manual={_axes_text(self.manual)}")
+        return parts
+
+
+def _dim_text(dim: DimSharding) -> str:
+    return "{" + ", ".join([*map(_axis_text, dim.axes), *["?"] * dim.open]) + "}"
+
+
+def _axes_text(axes: Sequence[AxisRef]) -> str:
+    return "{" + ", ".join(map(_axis_text, axes)) + "}"
+
+
+def _axis_text(axis: AxisRef) -> str:
+    return f"'{axis.name}'" if axis.is_full else f"'{axis.name}':({axis.pre_size}){axis.size}"

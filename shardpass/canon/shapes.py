@@ -1,0 +1,49 @@
+"""Global shapes into shard shapes, shared by both notations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shardpass.diagnostics import Diagnostic, Severity, ShardingError
+
+
+def divide(shape: Sequence[int], tiles: Sequence[int], sharding: str) -> tuple[int, ...]:
+    """``shape`` over ``tiles``, dimension by dimension; ``sharding`` is what messages call it.
+
+    Raises:
+      ShardingError: ``rank-mismatch``; ``indivisible``, one diagnostic for each such dimension.
+    """
+    check_rank(len(shape), len(tiles), sharding)
+    faults = [
+        Diagnostic(
+            Severity.ERROR,
+            "indivisible",
+            f"dimension {index}: {size} elements into {pieces} pieces",
+            notes=(f"sharding is {sharding}",),
+            help=f"pad to {-(-size // pieces) * pieces}, or drop an axis",
+        )
+        for index, (size, pieces) in enumerate(zip(shape, tiles, strict=True))
+        if size % pieces
+    ]
+    if faults:
+        raise ShardingError.of(faults)
+    return tuple(size // pieces for size, pieces in zip(shape, tiles, strict=True))
+
+
+def divide_up(shape: Sequence[int], tiles: Sequence[int], sharding: str) -> tuple[int, ...]:
+    """As :func:`divide`, rounded up instead of refused.
+
+    Raises:
+      ShardingError: ``rank-mismatch``.
+    """
+    check_rank(len(shape), len(tiles), sharding)
+    return tuple(-(-size // pieces) for size, pieces in zip(shape, tiles, strict=True))
+
+
+def check_rank(rank: int, expected: int, sharding: str) -> None:
+    """Raise ``rank-mismatch`` unless a value of ``rank`` dimensions is what ``sharding`` is for."""
+    if rank != expected:
+        raise ShardingError(
+            "rank-mismatch",
+            f"{sharding} is for {expected} dimensions, the value has {rank}",
+        )
