@@ -246,6 +246,8 @@ def _groups_on(
         )
     if mesh is not None and mesh.device_ids is not None:
         tile = _positions(tile, mesh)
+        if SubgroupType.REPLICATED in sharding.subgroup_types:
+            tile = tile.with_sorted_last()  # replicas were sorted by id, not by position
     formula = tile.as_iota()
     modes = formula.modes if formula else None
     groups = layout.split(modes, tile.dims) if modes else None

@@ -241,10 +241,17 @@ class HloSharding:
 
     def to_v2(self) -> HloSharding:
         """The same sharding with names dropped, and lists turned into iotas where one exists."""
-        if self.is_tuple:
-            return replace(self, elements=tuple(element.to_v2() for element in self.elements))
+        elements = tuple(element.to_v2() for element in self.elements)
         tile = self.tile and (self.tile.as_iota() or self.tile)
-        return replace(self, tile=tile, named=None)
+        return replace(self, tile=tile, elements=elements, named=None)
+
+    def without_names(self) -> HloSharding:
+        """The same sharding with names dropped; a mesh with ``device_ids`` leaves a list.
+
+        This is XLA's ``HloSharding::V3ToV2Sharding``.
+        """
+        elements = tuple(element.without_names() for element in self.elements)
+        return replace(self, elements=elements, named=None)
 
     def without_metadata(self) -> HloSharding:
         """The same sharding without metadata."""
