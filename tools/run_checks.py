@@ -28,7 +28,7 @@ from project_environment import (
     say,
     this_python,
 )
-from test_suite import Counts, passed_before, run_all
+from project_tests import Counts, passed_before, run_all
 
 # The oldest jax that the project works with, and the newest: see pyproject.toml.
 VERSIONS = (("3.11", ("jax==0.10.2", "jaxlib==0.10.2")), ("3.12", ()))

@@ -14,15 +14,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from project_environment import PROJECT, make_environment, say, this_python
-from test_suite import Counts, run_all, run_lit, run_pytest
+from project_tests import Counts, run_all, run_lit, run_pytest
 
 
 def absolute(argument: str) -> str:
-    """An argument that names something from where the user stands, as it is named from anywhere."""
+    """An argument that names a file, from where the user stands or from the project, in full."""
     path, separator, inside = argument.partition("::")
-    if path.startswith("-") or not Path(path).exists():
-        return argument
-    return f"{Path(path).resolve()}{separator}{inside}"
+    for base in (Path.cwd(), PROJECT):
+        if not path.startswith("-") and (base / path).exists():
+            return f"{(base / path).resolve()}{separator}{inside}"
+    return argument
 
 
 def main(arguments: Sequence[str]) -> int:
