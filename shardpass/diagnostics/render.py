@@ -2,7 +2,7 @@
 
 The form is that of clang and rustc::
 
-    model.mlir:6:1: error[indivisible]: argument 0 ("params.wq"), dimension 1: 6 elements into 4 pieces
+    model.mlir:6:1: error[indivisible]: argument 0 ("wq"), dimension 1: 6 elements into 4 pieces
     func.func @main(%arg0: tensor<8x6xf32> {sdy.sharding = ...}) {
     ^
       note: sharding is [{"x"}, {"y"}] on mesh x=2, y=4

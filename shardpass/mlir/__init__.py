@@ -30,14 +30,16 @@ from shardpass.mlir.entry import (
     argument_attributes,
     arguments_of,
     entry_function,
+    is_public,
     result_attributes,
     results_of,
     set_argument_attributes,
     set_result_attributes,
+    static_sizes,
     with_entry,
 )
 from shardpass.mlir.errors import from_mlir_error, hearing
-from shardpass.mlir.locations import files, locate, names
+from shardpass.mlir.locations import file_positions, locate, location_names
 from shardpass.mlir.module import Emit, Module, load, parse, save
 from shardpass.mlir.paths import dotted
 from shardpass.mlir.walk import collect, operations, where, with_attribute
@@ -57,15 +59,16 @@ __all__ = [
     "declare_mesh",
     "dotted",
     "entry_function",
-    "files",
+    "file_positions",
     "from_mlir_error",
     "hearing",
+    "is_public",
     "load",
     "locate",
+    "location_names",
     "make_context",
     "mesh_ops",
     "meshes_of",
-    "names",
     "num_partitions",
     "operations",
     "parse",
@@ -76,6 +79,7 @@ __all__ = [
     "set_argument_attributes",
     "set_num_partitions",
     "set_result_attributes",
+    "static_sizes",
     "where",
     "with_attribute",
     "with_entry",

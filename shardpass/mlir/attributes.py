@@ -32,7 +32,7 @@ def mesh_ops(root: ir.Operation) -> list[sdy.MeshOp]:
 def meshes_of(root: ir.Operation) -> dict[str, MeshShape]:
     """Symbol name -> mesh, for the meshes that a module declares."""
     return {
-        op.attributes["sym_name"].value: MeshShape.parse(str(op.attributes["mesh"]))
+        ir.StringAttr(op.attributes["sym_name"]).value: MeshShape.parse(str(op.attributes["mesh"]))
         for op in mesh_ops(root)
     }
 
@@ -116,7 +116,9 @@ def write_mhlo(sharding: HloSharding, context: ir.Context) -> ir.StringAttr:
 def num_partitions(root: ir.Operation) -> int | None:
     """The device count that a module states, or ``None``."""
     attributes = root.attributes
-    return attributes[NUM_PARTITIONS].value if NUM_PARTITIONS in attributes else None
+    if NUM_PARTITIONS not in attributes:
+        return None
+    return ir.IntegerAttr(attributes[NUM_PARTITIONS]).value
 
 
 def set_num_partitions(root: ir.Operation, count: int) -> None:

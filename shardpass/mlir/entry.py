@@ -62,6 +62,13 @@ class EntryValue:
         return tuple(self.type.shape)
 
     @property
+    def sizes(self) -> tuple[int, ...]:
+        """Its global shape with -1 for a dimension without a static size."""
+        if not isinstance(self.type, ir.RankedTensorType):
+            return ()
+        return static_sizes(self.type)
+
+    @property
     def element_type(self) -> str:
         """The element type as MLIR writes it (``f32``, ``bf16``, ``ui32``, ``complex<f32>``)."""
         return str(self.type.element_type) if isinstance(self.type, ir.RankedTensorType) else ""
@@ -76,6 +83,13 @@ class EntryValue:
         return f'{kind} {self.index} ("{self.path}")'
 
 
+def static_sizes(kind: ir.RankedTensorType) -> tuple[int, ...]:
+    """The shape of a tensor type with -1 for a dimension without a static size."""
+    if kind.has_static_shape:
+        return tuple(kind.shape)
+    return tuple(-1 if kind.is_dynamic_dim(i) else kind.get_dim_size(i) for i in range(kind.rank))
+
+
 def entry_function(root: ir.Operation) -> func.FuncOp:
     """The function that a run starts at: ``@main``, or the only public function.
 
@@ -87,9 +101,7 @@ def entry_function(root: ir.Operation) -> func.FuncOp:
     for function in defined:
         if function.name.value == "main":
             return function
-    public = [
-        f for f in defined if "sym_visibility" not in f.attributes or f.visibility.value == "public"
-    ]
+    public = [f for f in defined if is_public(f)]
     if len(public) == 1:
         return public[0]
     found = ", ".join(f"@{f.name.value}" for f in public) or "none"
@@ -100,53 +112,59 @@ def entry_function(root: ir.Operation) -> func.FuncOp:
     )
 
 
+def is_public(function: func.FuncOp) -> bool:
+    """Whether code outside the module may call ``function``."""
+    attributes = function.attributes
+    return (
+        "sym_visibility" not in attributes
+        or ir.StringAttr(attributes["sym_visibility"]).value == "public"
+    )
+
+
 def arguments_of(function: func.FuncOp) -> list[EntryValue]:
     """The arguments, in order."""
+    named = [] if function.is_external else [value_name(a) for a in function.arguments]
     values: list[EntryValue] = []
-    for index, argument in enumerate(function.arguments):
-        raw = value_name(argument) or f"arg{index}"
-        values.append(EntryValue(False, index, raw, dotted(raw), argument.type))
+    for index, kind in enumerate(function.type.inputs):
+        raw = (named[index] if named else None) or f"arg{index}"
+        values.append(EntryValue(False, index, raw, dotted(raw), kind))
     return values
 
 
 def results_of(function: func.FuncOp) -> list[EntryValue]:
     """The results, in order."""
     types = function.type.results
-    infos = (
-        [None] * len(types)
-        if "res_attrs" not in function.attributes
-        else [a[RESULT_INFO].value if RESULT_INFO in a else None for a in function.result_attrs]
-    )
     values: list[EntryValue] = []
-    for index, (kind, info) in enumerate(zip(types, infos, strict=True)):
+    for index, (kind, entries) in enumerate(zip(types, result_attributes(function), strict=True)):
+        info = ir.StringAttr(entries[RESULT_INFO]).value if RESULT_INFO in entries else None
         raw, path = result_name(info, index, len(types))
         values.append(EntryValue(True, index, raw, path, kind))
     return values
 
 
 def aliases_of(function: func.FuncOp) -> dict[int, int]:
-    """Result index -> index of the donated argument whose buffer it takes (``tf.aliasing_output``)."""
+    """Result index -> index of the donated argument whose buffer it takes over."""
     return {
-        attributes[ALIASING_OUTPUT].value: index
-        for index, attributes in enumerate(argument_attributes(function))
-        if ALIASING_OUTPUT in attributes
+        ir.IntegerAttr(entries[ALIASING_OUTPUT]).value: index
+        for index, entries in enumerate(argument_attributes(function))
+        if ALIASING_OUTPUT in entries
     }
 
 
 def argument_attributes(function: func.FuncOp) -> list[ir.DictAttr]:
     """One dictionary an argument, empty ones included."""
-    if "arg_attrs" in function.attributes:
-        return list(function.arg_attrs)
-    with function.context:
-        return [ir.DictAttr.get({})] * len(function.arguments)
+    return _dictionaries(function, "arg_attrs", len(function.type.inputs))
 
 
 def result_attributes(function: func.FuncOp) -> list[ir.DictAttr]:
     """One dictionary a result, empty ones included."""
-    if "res_attrs" in function.attributes:
-        return list(function.result_attrs)
-    with function.context:
-        return [ir.DictAttr.get({})] * len(function.type.results)
+    return _dictionaries(function, "res_attrs", len(function.type.results))
+
+
+def _dictionaries(function: func.FuncOp, name: str, count: int) -> list[ir.DictAttr]:
+    if name in function.attributes:
+        return [ir.DictAttr(entries) for entries in ir.ArrayAttr(function.attributes[name])]
+    return [ir.DictAttr.get({}, context=function.context)] * count
 
 
 def set_argument_attributes(function: func.FuncOp, attributes: list[ir.DictAttr]) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from typing import cast
 
 from jax.extend.mlir import ir
 
 from shardpass.diagnostics import Diagnostic, Severity, ShardingError, SourceLocation
-from shardpass.mlir.locations import files
+from shardpass.mlir.locations import file_positions
 
 _SEVERITIES = {
     ir.DiagnosticSeverity.ERROR: Severity.ERROR,
@@ -21,7 +22,7 @@ _SEVERITIES = {
 def from_mlir(found: ir.DiagnosticInfo | ir.Diagnostic) -> Diagnostic:
     """One MLIR diagnostic under the slug ``mlir``, its notes kept."""
     # Diagnostics carry an untyped location; `Location.from_attr` gives back the typed one.
-    location = next(files(_typed(found.location)), None)
+    location = next(file_positions(_typed(found.location)), None)
     if location and not location.line:
         location = None  # The bytecode reader says 0:0 where it knows no place.
     return Diagnostic(
@@ -47,7 +48,7 @@ def _typed(location: ir.Location) -> ir.Location:
 
 
 def _note(note: ir.DiagnosticInfo | ir.Diagnostic) -> str:
-    place: SourceLocation | None = next(files(_typed(note.location)), None)
+    place: SourceLocation | None = next(file_positions(_typed(note.location)), None)
     text = _one_line(note.message)
     # "see current operation: ..." prints the whole function.
     if text.startswith("see current operation"):
@@ -73,7 +74,8 @@ def hearing(context: ir.Context, hear: Callable[[Diagnostic], None]) -> Iterator
 
     before = context.emit_error_diagnostics
     context.emit_error_diagnostics = True
-    handler = context.attach_diagnostic_handler(handle)
+    # jaxlib's stubs call it an object.
+    handler = cast(ir.DiagnosticHandler, context.attach_diagnostic_handler(handle))
     try:
         yield
     finally:

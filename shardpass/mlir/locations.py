@@ -8,6 +8,7 @@ them: the argument's pytree path, or the name stack of an op (``jit(step)/transp
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import cast
 
 from jax.extend.mlir import ir
 
@@ -17,38 +18,38 @@ from shardpass.diagnostics import SourceLocation
 PARSED_TEXT = "-"
 
 
-def files(location: ir.Location) -> Iterator[SourceLocation]:
+def file_positions(location: ir.Location) -> Iterator[SourceLocation]:
     """Every file position in ``location``, innermost call first."""
     match location:
         case ir.FileLineColLoc():
             yield SourceLocation(location.filename, location.start_line, location.start_col)
         case ir.NameLoc():
-            yield from files(location.child_loc)
+            yield from file_positions(location.child_loc)
         case ir.CallSiteLoc():
-            yield from files(location.callee)
-            yield from files(location.caller)
+            yield from file_positions(location.callee)
+            yield from file_positions(location.caller)
         case ir.FusedLoc():
-            for part in location.locations:
-                yield from files(part)
+            for part in cast(list[ir.Location], location.locations):
+                yield from file_positions(part)
 
 
-def names(location: ir.Location) -> Iterator[str]:
+def location_names(location: ir.Location) -> Iterator[str]:
     """Every name in ``location``, outermost first."""
     match location:
         case ir.NameLoc():
             yield location.name_str
-            yield from names(location.child_loc)
+            yield from location_names(location.child_loc)
         case ir.CallSiteLoc():
-            yield from names(location.callee)
-            yield from names(location.caller)
+            yield from location_names(location.callee)
+            yield from location_names(location.caller)
         case ir.FusedLoc():
-            for part in location.locations:
-                yield from names(part)
+            for part in cast(list[ir.Location], location.locations):
+                yield from location_names(part)
 
 
 def locate(op: ir.Operation | ir.OpView) -> SourceLocation | None:
     """Where ``op`` was written: the module's text, else the innermost line of Python."""
-    return next(files(op.location), None)
+    return next(file_positions(op.location), None)
 
 
 def value_name(value: ir.BlockArgument) -> str | None:

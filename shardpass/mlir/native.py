@@ -85,7 +85,7 @@ def register() -> None:
 
 
 def fault_of(text: str) -> str | None:
-    """What MLIR has against ``text`` as the content of a pass manager on the module, if anything."""
+    """What MLIR has against ``text`` as a module's pipeline, or ``None``."""
     register()
     try:
         passmanager.PassManager.parse(f"{MODULE}({text})", _probe_context())

@@ -33,10 +33,9 @@ class SourceText:
                 location=SourceLocation(self.name, found.line, found.column),
                 excerpt=diagnostic.excerpt or self._excerpt(found.line, found.column),
             )
-        if found is None:
-            at = self._entry if diagnostic.path is not None else None
-            place = SourceLocation(self.name, *at) if at else SourceLocation(self.name)
-            return diagnostic.at(place, self._excerpt(*at) if at else None)
+        if found is None and diagnostic.path is not None:
+            place = SourceLocation(self.name, *(self._entry or ()))
+            return diagnostic.at(place, self._excerpt(place.line, place.column))
         return diagnostic
 
     @cached_property

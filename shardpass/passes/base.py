@@ -12,7 +12,8 @@ from jax.extend.mlir import ir
 
 from shardpass.diagnostics import Sink
 
-#: One step of a pass: a native pass as MLIR's pipeline text, or a callable on the module.
+#: One step of a pass: native passes as MLIR's own pipeline text under ``builtin.module``, or a
+#: callable on the module.
 Stage = str | Callable[[ir.Operation, Sink], None]
 
 
@@ -54,9 +55,7 @@ class Pass:
         return {field.name.replace("_", "-"): field for field in dataclasses.fields(cls)}
 
 
-def option(
-    default: Any, *, help: str, parse: Callable[[str], Any] | None = None
-) -> Any:
+def option(default: Any, *, help: str, parse: Callable[[str], Any] | None = None) -> Any:
     """A field of a pass.
 
     Args:

@@ -17,10 +17,14 @@ from shardpass.passes.pipeline_text import NestText, PassText, parse_pipeline
 
 @cache
 def expand(pipeline: str) -> tuple[str, ...]:
-    """The passes of a native pipeline, in order, each as text with its options."""
+    """The passes of a native pipeline, in order, each as text with its options.
+
+    ``sdy-save-module`` is left out: it writes dumps that nobody has asked for, and is the one pass
+    that MLIR prints and does not read.
+    """
     with make_context() as context:
         printed = str(passmanager.PassManager.parse(f"{native.MODULE}({pipeline})", context))
-    return tuple(element.written for element in _inside(printed))
+    return without(tuple(e.written for e in _inside(printed)), "sdy-save-module")
 
 
 def set_option(elements: tuple[str, ...], key: str, value: str) -> tuple[str, ...]:
@@ -31,9 +35,7 @@ def set_option(elements: tuple[str, ...], key: str, value: str) -> tuple[str, ..
 
 def without(elements: tuple[str, ...], name: str) -> tuple[str, ...]:
     """``elements`` without the pass ``name``, nested or not."""
-    return tuple(
-        element for element in elements if name not in _names(parse_pipeline(element)[0])
-    )
+    return tuple(element for element in elements if name not in _names(parse_pipeline(element)[0]))
 
 
 def _inside(printed: str) -> tuple[PassText | NestText, ...]:

@@ -1,7 +1,7 @@
 """Shardy's attributes in the form that survives a trip through HLO.
 
-JAX stores Shardy's meshes and shardings as strings under ``mhlo.frontend_attributes``, with keys
-that begin with ``xla.sdy.``, where a module has to pass through code that does not know the dialect.
+Where a module has to pass through code that does not know the dialect, JAX stores Shardy's meshes
+and shardings as strings under ``mhlo.frontend_attributes``, with keys that begin with ``xla.sdy.``.
 """
 
 from __future__ import annotations

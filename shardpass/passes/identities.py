@@ -36,9 +36,14 @@ MARKS: Final = (sdy.PropagationBarrierOp, sdy.DataFlowEdgeOp)
 _ALL: Final = CONSTRAINTS + COLLECTIVES + MARKS
 
 
+def call_target(op: ir.OpView) -> str | None:
+    """The target of a custom call; ``None`` for any other op."""
+    return op.call_target_name.value if isinstance(op, stablehlo.CustomCallOp) else None
+
+
 def is_sharding_call(op: ir.OpView) -> bool:
     """Whether ``op`` is a ``@Sharding`` custom call."""
-    return isinstance(op, stablehlo.CustomCallOp) and op.call_target_name.value == SHARDING_CALL
+    return call_target(op) == SHARDING_CALL
 
 
 def is_annotation(op: ir.OpView) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import Field
 from typing import Any, TypeVar
 
@@ -72,7 +72,7 @@ def _boolean(text: str | None) -> bool:
     raise ValueError(f"{text!r} is not true or false")
 
 
-def one_of(*allowed: str):
+def one_of(*allowed: str) -> Callable[[str], str]:
     """A reader of an option that takes one of a few words."""
 
     def read(text: str) -> str:

@@ -84,7 +84,7 @@ def build(
     """The steps that ``pipeline`` asks for, names looked up and native passes nested.
 
     Raises:
-      ShardingError: ``bad-pipeline``, ``unknown-pass`` or ``bad-option``, with the text and a caret.
+      ShardingError: ``bad-pipeline``, ``unknown-pass``, ``bad-option``, each with a caret.
     """
     extra = tuple(passes)
     if isinstance(pipeline, (str, Pass, type)):
@@ -107,9 +107,7 @@ def build(
     return steps
 
 
-def _steps(
-    element: PassText | NestText, text: str, known: dict[str, type[Pass]]
-) -> list[Step]:
+def _steps(element: PassText | NestText, text: str, known: dict[str, type[Pass]]) -> list[Step]:
     if isinstance(element, NestText):
         return _nest(element, text, known)
     if element.name in known:
@@ -127,7 +125,7 @@ def _steps(
     if element.options and (fault := native.fault_of(written)):
         raise ShardingError(
             "bad-option",
-            f"{element.name} does not take these options: {fault}",
+            f"{element.name} does not take these options: {_first_fault(fault)}",
             excerpt=Excerpt.at(text, element.offset, len(element.written)),
         )
     return [written]
@@ -149,7 +147,7 @@ def _nest(element: NestText, text: str, known: dict[str, type[Pass]]) -> list[St
     if fault := native.fault_of(element.written):
         raise ShardingError(
             "bad-pipeline",
-            f"MLIR refuses this nesting: {fault}",
+            f"MLIR refuses this nesting: {_first_fault(fault)}",
             excerpt=Excerpt.at(text, element.offset, len(element.written)),
             help="write the passes without the nesting; shardpass nests them itself",
         )
@@ -199,12 +197,23 @@ def _run(module: Module, steps: Sequence[Step], sink: Sink, *, verify_each: bool
 
 def _add(manager: passmanager.PassManager, name: str, stage: Stage, sink: Sink) -> None:
     if isinstance(stage, str):
-        for element in build(stage):
-            assert isinstance(element, str)
-            manager.add(element)
+        try:
+            manager.add(stage)
+        except ValueError as error:
+            raise ShardingError(
+                "bad-pipeline",
+                f"{name} asks for native passes that this jaxlib refuses: {_first_fault(error)}",
+                excerpt=Excerpt(stage),
+            ) from error
         return
     # `op_name` stays empty: with "func.func" on a module's manager MLIR aborts the process.
     manager.add(_guarded(stage, sink), name=name, argument=name)
+
+
+def _first_fault(said: object) -> str:
+    """What MLIR's pipeline parser has to say, without the frames it wraps around it."""
+    text = " ".join(str(said).split()).removeprefix("<Pass-Options-Parser>: ")
+    return text.split(" failed to add ")[0]
 
 
 def _guarded(

@@ -85,9 +85,7 @@ class _Reader:
 
     def fail(self, message: str, *, help: str | None = None, offset: int | None = None) -> NoReturn:
         at = self.offset if offset is None else offset
-        raise ShardingError(
-            "bad-pipeline", message, excerpt=Excerpt.at(self.text, at), help=help
-        )
+        raise ShardingError("bad-pipeline", message, excerpt=Excerpt.at(self.text, at), help=help)
 
     def skip_space(self) -> None:
         found = _SPACE.match(self.text, self.offset)

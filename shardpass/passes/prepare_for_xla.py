@@ -111,4 +111,3 @@ class _Rename:
                 found = ir.Attribute.parse(changed, attribute.context)
             self._known[attribute] = found
         return found
-

@@ -17,6 +17,7 @@ from shardpass.mlir import (
     Shardings,
     argument_attributes,
     arguments_of,
+    is_public,
     locate,
     operations,
     result_attributes,
@@ -81,10 +82,16 @@ class Propagate(Pass):
             shardings = Shardings(root)
             for function in _entry(root):
                 _warn_of_uneven(
-                    arguments_of(function), asked, _read(shardings, argument_attributes(function)), sink
+                    arguments_of(function),
+                    asked,
+                    _read(shardings, argument_attributes(function)),
+                    sink,
                 )
                 _warn_of_uneven(
-                    results_of(function), wanted, _read(shardings, result_attributes(function)), sink
+                    results_of(function),
+                    wanted,
+                    _read(shardings, result_attributes(function)),
+                    sink,
                 )
                 if any(mesh.size > 1 for mesh in shardings.meshes.values()):
                     self._warn_of_replicated(function, shardings, sink)
@@ -122,9 +129,7 @@ class Propagate(Pass):
             elements = without(elements, "sdy-drop-sharding-rules")
         return ",".join(elements)
 
-    def _warn_of_replicated(
-        self, function: func.FuncOp, shardings: Shardings, sink: Sink
-    ) -> None:
+    def _warn_of_replicated(self, function: func.FuncOp, shardings: Shardings, sink: Sink) -> None:
         least = self.warn_replicated_bytes
         if not least:
             return
@@ -151,7 +156,8 @@ class Propagate(Pass):
         for size, op in inner[:_MOST_INNER_VALUES]:
             sink.warning(
                 "replicated",
-                f"the result of {op.operation.name}, {human_bytes(size)}, stays whole on every device",
+                f"the result of {op.operation.name}, {human_bytes(size)}, stays whole on "
+                "every device",
                 location=locate(op),
                 notes=(
                     [f"{len(inner) - _MOST_INNER_VALUES} more values of this size are left out"]
@@ -167,9 +173,7 @@ def _entry(root: ir.Operation) -> list[func.FuncOp]:
     return [
         op
         for op in root.regions[0].blocks[0].operations
-        if isinstance(op, func.FuncOp)
-        and not op.is_external
-        and ("sym_visibility" not in op.attributes or op.visibility.value == "public")
+        if isinstance(op, func.FuncOp) and not op.is_external and is_public(op)
     ]
 
 

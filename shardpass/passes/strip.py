@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from jax.extend.mlir import ir
-from jax.extend.mlir.dialects import func, sdy, stablehlo
+from jax.extend.mlir.dialects import func, sdy
 
 from shardpass.diagnostics import Sink
 from shardpass.mlir import (
@@ -24,14 +24,15 @@ from shardpass.mlir import (
     with_entry,
 )
 from shardpass.passes.base import Pass
+from shardpass.passes.frontend_attributes import without_sdy_attributes
 from shardpass.passes.identities import (
     MANUAL_CALLS,
+    call_target,
     is_annotation,
     is_constant,
     replace_by_constant,
     replace_by_operand,
 )
-from shardpass.passes.frontend_attributes import without_sdy_attributes
 
 _ON_OPS = (SDY_SHARDING, MHLO_SHARDING, "sdy.sharding_rule", "sdy.manual_axes")
 
@@ -56,7 +57,7 @@ class Strip(Pass):
         """Strip ``root``."""
         found = list(operations(root))
         for op in found:
-            if isinstance(op, sdy.ManualComputationOp) or _is_manual_call(op):
+            if isinstance(op, sdy.ManualComputationOp) or call_target(op) in MANUAL_CALLS:
                 sink.error(
                     "not-supported",
                     "a manual computation cannot be stripped: its body is written in local shapes",
@@ -106,7 +107,3 @@ def _strip_function(function: func.FuncOp) -> None:
             after.append(entries)
         if after != before:
             write(function, after)
-
-
-def _is_manual_call(op: ir.OpView) -> bool:
-    return isinstance(op, stablehlo.CustomCallOp) and op.call_target_name.value in MANUAL_CALLS

@@ -1,0 +1,35 @@
+"""A mesh as people type it on a command line: ``data=2,model=4``."""
+
+from __future__ import annotations
+
+import re
+
+from shardpass.canon import MeshShape
+from shardpass.diagnostics import Excerpt, ShardingError
+
+_AXIS = re.compile(r"\s*(?P<name>[^\s=,]+)\s*=\s*(?P<size>\d+)\s*(?:,|$)")
+_EXAMPLE = "write it like data=2,model=4"
+
+
+def parse_mesh(text: str) -> MeshShape:
+    """Read ``name=size`` pairs, separated by commas, major axis first.
+
+    Raises:
+      ShardingError: ``bad-mesh``, with a caret, and what ``MeshShape`` itself refuses.
+    """
+    axes: list[tuple[str, int]] = []
+    offset = 0
+    while offset < len(text):
+        found = _AXIS.match(text, offset)
+        if not found:
+            raise ShardingError(
+                "bad-mesh",
+                "expected an axis as name=size",
+                excerpt=Excerpt.at(text, offset),
+                help=_EXAMPLE,
+            )
+        axes.append((found["name"], int(found["size"])))
+        offset = found.end()
+    if not axes:
+        raise ShardingError("bad-mesh", "the mesh is empty", help=_EXAMPLE)
+    return MeshShape(tuple(axes))

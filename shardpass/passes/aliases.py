@@ -1,0 +1,80 @@
+"""Donated arguments and the results that take over their buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import func
+
+from shardpass.canon import HloSharding, TensorSharding, is_equivalent
+from shardpass.diagnostics import Sink
+from shardpass.mlir import (
+    EntryValue,
+    aliases_of,
+    argument_attributes,
+    arguments_of,
+    locate,
+    result_attributes,
+    results_of,
+)
+
+Sharding = TensorSharding | HloSharding
+
+
+def check_aliases(
+    function: func.FuncOp,
+    sharding_of: Callable[[EntryValue, ir.DictAttr], Sharding | None],
+    sink: Sink,
+) -> None:
+    """Report results that lie otherwise than the donated argument whose buffer they take.
+
+    XLA fails with an INTERNAL error where the shards have another size. Where only the layout
+    differs it compiles, and moves the whole array in every step.
+    """
+    aliases = aliases_of(function)
+    if not aliases:
+        return
+    arguments, results = arguments_of(function), results_of(function)
+    given, returned = argument_attributes(function), result_attributes(function)
+    for result_index, argument_index in aliases.items():
+        if not result_index < len(results):
+            continue
+        argument, result = arguments[argument_index], results[result_index]
+        before = sharding_of(argument, given[argument_index])
+        after = sharding_of(result, returned[result_index])
+        if (
+            before is None
+            or after is None
+            or not argument.is_tensor
+            or argument.type != result.type
+        ):
+            continue
+        shape = argument.shape
+        if is_equivalent(before, after, len(shape)):
+            continue
+        fields = {
+            "location": locate(function),
+            "path": result.path,
+            "notes": [f"the argument is {before}", f"the result is {after}"],
+            "help": "give both one sharding, or do not donate the argument",
+        }
+        held, taken = before.padded_shard_shape(shape), after.padded_shard_shape(shape)
+        if held != taken:
+            sink.error(
+                "alias-layout",
+                f"{result} takes over the buffer of {argument}, and their shards differ: "
+                f"{_by(held)} and {_by(taken)}",
+                **fields,
+            )
+        else:
+            sink.warning(
+                "alias-layout",
+                f"{result} takes over the buffer of {argument} under another layout: the array is "
+                "moved in every step",
+                **fields,
+            )
+
+
+def _by(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape)) or "a scalar"

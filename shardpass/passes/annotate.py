@@ -1,0 +1,280 @@
+"""``sp-annotate``: partition rules onto arguments, results and ops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import func, sdy, stablehlo
+
+from shardpass.canon import MeshShape, TensorSharding
+from shardpass.diagnostics import ShardingError, Sink
+from shardpass.mlir import (
+    MHLO_SHARDING,
+    SDY_SHARDING,
+    EntryValue,
+    Shardings,
+    aliases_of,
+    argument_attributes,
+    arguments_of,
+    declare_mesh,
+    entry_function,
+    file_positions,
+    locate,
+    location_names,
+    result_attributes,
+    results_of,
+    set_argument_attributes,
+    set_num_partitions,
+    set_result_attributes,
+    static_sizes,
+    with_entry,
+)
+from shardpass.partition_rules import PartitionRules
+from shardpass.partition_rules.mesh_text import parse_mesh
+from shardpass.passes.base import Pass, option
+from shardpass.passes.option_text import one_of
+
+_MOST_NAMES = 8
+#: Ops whose regions hold ordinary values. Other regions (of a reduction, a sort, a scatter) are
+#: functions of scalars, and a manual computation's values are local.
+_OPEN_REGIONS = (stablehlo.WhileOp, stablehlo.CaseOp, stablehlo.IfOp)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Annotate(Pass):
+    """Write the shardings that partition rules ask for.
+
+    Arguments and results of the entry function whose path a rule matches get ``sdy.sharding``; the
+    results of ops that an ``op`` or ``loc`` rule matches get an ``sdy.sharding_constraint``. A
+    result that takes over a donated argument's buffer takes its sharding too, unless a rule matches
+    the result. The mesh is declared and ``mhlo.num_partitions`` set to its size.
+
+    Reported: rules that matched nothing, arguments that no rule matched, dimensions left whole
+    because they do not divide.
+    Leaves alone: values that carry a sharding already.
+    Order: first; ``sp-propagate`` carries on from here.
+    """
+
+    name: ClassVar[str] = "sp-annotate"
+
+    rules: Any = option(None, help="the partition rules: a TOML file")
+    mesh: Any = option(
+        None, help="the mesh, as data=2,model=4; instead of the one in the file", parse=parse_mesh
+    )
+    conflicts: str | None = option(
+        None,
+        help="first: the first rule that matches wins; error: refuse values on which rules differ",
+        parse=one_of("first", "error"),
+    )
+    indivisible: str | None = option(
+        None,
+        help="error: refuse a dimension that does not divide; replicate: leave it whole",
+        parse=one_of("error", "replicate"),
+    )
+
+    def run(self, root: ir.Operation, sink: Sink) -> None:
+        """Annotate the entry function of ``root``."""
+        rules = self.resolved_rules()
+        mesh = rules.mesh
+        if mesh is None:
+            raise ShardingError(
+                "bad-rules",
+                "no mesh to annotate on",
+                help="give one (--mesh data=2,model=4), or put a [mesh] table into the rules",
+            )
+        function = entry_function(root)
+        annotation = _Annotation(root, function, rules, mesh, sink)
+        annotation.arguments_and_results()
+        if rules.has_op_rules:
+            annotation.ops()
+        annotation.finish()
+
+    def resolved_rules(self) -> PartitionRules:
+        """The rules with this pass's options taken into account.
+
+        Raises:
+          ShardingError: ``bad-rules``, and every fault of the rules.
+        """
+        if self.rules is None:
+            raise ShardingError(
+                "bad-rules",
+                "sp-annotate has no rules",
+                help="name a file, sp-annotate{rules=rules.toml}, or pass rules=",
+            )
+        rules = PartitionRules.of(self.rules, mesh=self.mesh)
+        if self.conflicts is None and self.indivisible is None:
+            return rules
+        return PartitionRules(
+            rules.rules,
+            rules.mesh,
+            rules.logical,
+            self.conflicts or rules.conflicts,  # pyright: ignore[reportArgumentType]
+            self.indivisible or rules.indivisible,  # pyright: ignore[reportArgumentType]
+        )
+
+
+class _Annotation:
+    """One run of the pass over one entry function."""
+
+    def __init__(
+        self,
+        root: ir.Operation,
+        function: func.FuncOp,
+        rules: PartitionRules,
+        mesh: MeshShape,
+        sink: Sink,
+    ) -> None:
+        self.root = root
+        self.function = function
+        self.rules = rules
+        self.mesh = mesh
+        self.sink = sink
+        self.shardings = Shardings(root)
+        self.mesh_name = self.shardings.name_of(mesh) or _free_name(self.shardings.meshes)
+        if self.mesh_name not in self.shardings.meshes:
+            declare_mesh(root, self.mesh_name, mesh)
+        self._used: set[int] = set()
+        self._unmatched: list[EntryValue] = []
+
+    def arguments_and_results(self) -> None:
+        arguments, results = arguments_of(self.function), results_of(self.function)
+        given = argument_attributes(self.function)
+        returned = result_attributes(self.function)
+        for value in arguments:
+            if not value.is_tensor or self._is_annotated(value, given[value.index]):
+                continue
+            sharding, matched = self._sharding_for(value)
+            if not matched:
+                self._unmatched.append(value)
+            if sharding:
+                given[value.index] = self._annotated(given[value.index], sharding)
+        aliases = aliases_of(self.function)
+        for value in results:
+            if not value.is_tensor or self._is_annotated(value, returned[value.index]):
+                continue
+            sharding, matched = self._sharding_for(value)
+            if sharding:
+                returned[value.index] = self._annotated(returned[value.index], sharding)
+            elif not matched and value.index in aliases:
+                own = given[aliases[value.index]]
+                if SDY_SHARDING in own:
+                    returned[value.index] = with_entry(
+                        returned[value.index], SDY_SHARDING, own[SDY_SHARDING]
+                    )
+        set_argument_attributes(self.function, given)
+        set_result_attributes(self.function, returned)
+
+    def ops(self) -> None:
+        for op in list(_ordinary_ops(self.function)):
+            name = op.operation.name
+            if not self.rules.concerns_op(name):
+                continue
+            places = _location_texts(op) if self.rules.reads_locations(name) else ()
+            for result in op.results:
+                kind = result.type
+                if isinstance(kind, ir.RankedTensorType):
+                    self._constrain(op, result, places)
+
+    def finish(self) -> None:
+        set_num_partitions(self.root, self.mesh.size)
+        for diagnostic in self.rules.unused(self._used):
+            self.sink.report(diagnostic)
+        if self._unmatched:
+            shown = [value.path for value in self._unmatched[:_MOST_NAMES]]
+            more = len(self._unmatched) - len(shown)
+            count = len(self._unmatched)
+            self.sink.warning(
+                "unmatched",
+                f"no rule matches {count} argument{'s' if count > 1 else ''}: "
+                + ", ".join(shown)
+                + (f" and {more} more" if more else ""),
+                path=self._unmatched[0].path,
+                help="propagation decides about them; add a rule to say otherwise",
+            )
+
+    def _sharding_for(self, value: EntryValue) -> tuple[TensorSharding | None, bool]:
+        """The sharding that the rules give ``value``, and whether any rule matches it."""
+        match = self.rules.for_value(value.path, value.raw, value.sizes)
+        if match is None:
+            return None, False
+        self._used |= {match.index, *match.others}
+        try:
+            found = self.rules.resolve(
+                match, value.sizes, mesh=self.mesh, subject=str(value), path=value.path
+            )
+        except ShardingError as error:
+            self.sink.report_error(error)
+            return None, True
+        for diagnostic in found.diagnostics:
+            self.sink.report(diagnostic)
+        return found.sharding, True
+
+    def _annotated(self, entries: ir.DictAttr, sharding: TensorSharding) -> ir.DictAttr:
+        return with_entry(entries, SDY_SHARDING, self.shardings.write(sharding, self.mesh_name))
+
+    def _is_annotated(self, value: EntryValue, entries: ir.DictAttr) -> bool:
+        if MHLO_SHARDING in entries:
+            self.sink.error(
+                "already-annotated",
+                f"{value} carries an mhlo.sharding, and sp-annotate writes sdy.sharding",
+                path=value.path,
+                help="remove the old annotations first: sp-strip,sp-annotate",
+            )
+            return True
+        if SDY_SHARDING not in entries:
+            return False
+        # JAX marks typed PRNG keys with a sharding on a mesh without axes; it says nothing.
+        sharding = self.shardings.read(entries[SDY_SHARDING])
+        if not sharding.mesh.axes and not sharding.mesh.is_maximal:
+            return False
+        self.sink.remark(
+            "already-annotated",
+            f"{value} keeps the sharding that it has, {sharding.dims_text()}",
+            path=value.path,
+        )
+        return True
+
+    def _constrain(self, op: ir.OpView, result: ir.OpResult, places: tuple[str, ...]) -> None:
+        sizes = static_sizes(ir.RankedTensorType(result.type))
+        match = self.rules.for_op(op.operation.name, places, sizes)
+        if match is None:
+            return
+        self._used |= {match.index, *match.others}
+        subject = f"the result of {op.operation.name}"
+        place = locate(op)
+        try:
+            found = self.rules.resolve(match, sizes, mesh=self.mesh, subject=subject)
+        except ShardingError as error:
+            for diagnostic in error.diagnostics:
+                self.sink.report(diagnostic.at(place))
+            return
+        for diagnostic in found.diagnostics:
+            self.sink.report(diagnostic.at(place))
+        attribute = self.shardings.write(found.sharding, self.mesh_name)
+        with op.context, op.location, ir.InsertionPoint.after(op):
+            constraint = sdy.ShardingConstraintOp(result, attribute)
+        result.replace_all_uses_except(constraint.results[0], constraint.operation)
+
+
+def _ordinary_ops(op: func.FuncOp | ir.OpView) -> Iterator[ir.OpView]:
+    for region in op.regions:
+        for block in region.blocks:
+            for inner in block.operations:
+                yield inner
+                if isinstance(inner, _OPEN_REGIONS):
+                    yield from _ordinary_ops(inner)
+
+
+def _location_texts(op: ir.OpView) -> tuple[str, ...]:
+    """What a ``loc`` rule is searched in: the name stack, and ``file:line`` of each frame."""
+    places = (str(replace(place, column=0)) for place in file_positions(op.location))
+    return (*location_names(op.location), *places)
+
+
+def _free_name(taken: dict[str, MeshShape]) -> str:
+    if "mesh" not in taken:
+        return "mesh"
+    return next(name for i in range(len(taken) + 1) if (name := f"mesh_{i}") not in taken)

@@ -1,0 +1,71 @@
+"""GSPMD's manual regions: what goes in must come out.
+
+Between ``@SPMDFullToShardShape`` and ``@SPMDShardToFullShape`` values have local shapes. A local
+value that leaves the function, or a border that is crossed outwards by a global value, means that
+half of the region is missing.
+"""
+
+from __future__ import annotations
+
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import func
+
+from shardpass.diagnostics import Sink
+from shardpass.mlir import locate
+from shardpass.passes.identities import call_target
+
+_ENTER = "SPMDFullToShardShape"
+_LEAVE = "SPMDShardToFullShape"
+
+
+def check_manual_regions(function: func.FuncOp, sink: Sink) -> None:
+    """Report manual regions of ``function`` that are entered and not left, or the reverse."""
+    if function.is_external or not any(
+        call_target(op) in (_ENTER, _LEAVE) for op in function.body.blocks[0].operations
+    ):
+        return
+    # The value that a region was entered with, for every local value; and the global ones that
+    # depend on an argument (a constant may be handed out of a region that nothing goes into).
+    local: dict[ir.Value, ir.OpView] = {}
+    from_arguments: set[ir.Value] = set(function.arguments)
+    for op in function.body.blocks[0].operations:
+        operands = _all_operands(op)
+        entered = next((local[value] for value in operands if value in local), None)
+        target = call_target(op)
+        if target == _LEAVE:
+            if entered is None and any(value in from_arguments for value in operands):
+                sink.error(
+                    "unpaired-manual",
+                    f"@{_LEAVE} leaves a manual region that was not entered",
+                    location=locate(op),
+                    help=f"put @{_ENTER} on the values that go in",
+                )
+            from_arguments.update(op.results)
+            continue
+        if target == _ENTER:
+            local.update(dict.fromkeys(op.results, op))
+            continue
+        if isinstance(op, func.ReturnOp):
+            if entered is not None:
+                sink.error(
+                    "unpaired-manual",
+                    f"the manual region entered by this @{_ENTER} is not left before the function "
+                    "returns",
+                    location=locate(entered),
+                    help=f"put @{_LEAVE} on the values that come out",
+                )
+            continue
+        if entered is not None:
+            local.update(dict.fromkeys(op.results, entered))
+        elif any(value in from_arguments for value in operands):
+            from_arguments.update(op.results)
+
+
+def _all_operands(op: ir.OpView) -> list[ir.Value]:
+    """The operands of ``op``, and of the ops in its regions, which may use values from outside."""
+    found = list(op.operands)
+    for region in op.regions:
+        for block in region.blocks:
+            for inner in block.operations:
+                found += _all_operands(inner)
+    return found

@@ -1,0 +1,299 @@
+"""``sp-verify``: every fault of the annotations, in one run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import func
+
+from shardpass.canon import HloSharding, TensorSharding
+from shardpass.diagnostics import Diagnostic, Severity, ShardingError, Sink, SourceLocation
+from shardpass.mlir import (
+    MHLO_SHARDING,
+    SDY_SHARDING,
+    EntryValue,
+    Shardings,
+    argument_attributes,
+    arguments_of,
+    file_positions,
+    locate,
+    mesh_ops,
+    num_partitions,
+    operations,
+    read_mhlo,
+    result_attributes,
+    results_of,
+)
+from shardpass.passes.aliases import check_aliases
+from shardpass.passes.base import Pass
+from shardpass.passes.identities import MANUAL_CALLS, SHARDING_CALL, call_target
+from shardpass.passes.manual_regions import check_manual_regions
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verify(Pass):
+    """Check every sharding annotation, and change nothing.
+
+    Errors: ``mhlo.sharding`` text that XLA would ignore or abort on (grammar, rank, device count,
+    repeated ids), both notations on one value, a dimension of an argument or result that its pieces
+    do not divide, a donated argument whose result has another shard shape, ``@Sharding`` calls
+    without a sharding, manual regions that are entered and not left.
+    Warnings: uneven dimensions inside the program, a donated argument whose result lies otherwise.
+
+    Leaves alone: what Shardy's own verifier checks whenever a module is parsed.
+    Order: anywhere; in front of a compile of a module that somebody else wrote.
+    """
+
+    name: ClassVar[str] = "sp-verify"
+
+    def run(self, root: ir.Operation, sink: Sink) -> None:
+        """Check ``root``."""
+        check = _Check(root, sink)
+        check.meshes()
+        for op in operations(root):
+            if isinstance(op, func.FuncOp):
+                check.function(op)
+            else:
+                check.op(op)
+
+
+@dataclass(frozen=True)
+class _Subject:
+    """What a message speaks of: ``argument 0 ("w")`` or ``result of stablehlo.add``."""
+
+    text: str
+    type: ir.Type
+    location: SourceLocation | None
+    path: str | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """The static shape, or ``None`` for a token or a dynamic one."""
+        if not isinstance(self.type, ir.RankedTensorType) or not self.type.has_static_shape:
+            return None
+        return tuple(self.type.shape)
+
+
+class _Check:
+    def __init__(self, root: ir.Operation, sink: Sink) -> None:
+        self.root = root
+        self.sink = sink
+        self.shardings = Shardings(root)
+        self.devices = num_partitions(root)
+        self._parsed: dict[ir.Attribute, HloSharding | ShardingError] = {}
+
+    def meshes(self) -> None:
+        """Meshes of another size than the module has partitions."""
+        if self.devices in (None, 1):
+            return
+        for op, (name, mesh) in zip(
+            mesh_ops(self.root), self.shardings.meshes.items(), strict=True
+        ):
+            if mesh.size not in (self.devices, 1) and not mesh.is_maximal:
+                self.sink.error(
+                    "device-count",
+                    f"mesh @{name} ({mesh.describe()}) has {mesh.size} devices, and the module is "
+                    f"for {self.devices} (mhlo.num_partitions)",
+                    location=locate(op),
+                    help="make both the same",
+                )
+
+    def function(self, function: func.FuncOp) -> None:
+        arguments, results = arguments_of(function), results_of(function)
+        place = locate(function)
+        for value, entries in zip(arguments, argument_attributes(function), strict=True):
+            block_argument = None if function.is_external else function.arguments[value.index]
+            own = next(file_positions(block_argument.location), None) if block_argument else None
+            self._entry_value(value, entries, own or place)
+        for value, entries in zip(results, result_attributes(function), strict=True):
+            self._entry_value(value, entries, place)
+        check_aliases(function, self._sharding_of_entry, self.sink)
+        check_manual_regions(function, self.sink)
+
+    def op(self, op: ir.OpView) -> None:
+        attributes = op.attributes
+        if SDY_SHARDING in attributes and MHLO_SHARDING in attributes:
+            self._mixed(f"{op.operation.name}", locate(op))
+        if MHLO_SHARDING in attributes:
+            self._mhlo_of_op(op, attributes[MHLO_SHARDING])
+        elif (target := call_target(op)) == SHARDING_CALL or target in MANUAL_CALLS:
+            self.sink.error(
+                "missing-sharding",
+                f"the custom call @{target} carries no mhlo.sharding",
+                location=locate(op),
+                help='add mhlo.sharding = "{…}", or remove the call',
+            )
+        if SDY_SHARDING in attributes:
+            placed = self.shardings.read_per_value(attributes[SDY_SHARDING])
+            for result, sharding in zip(op.results, placed, strict=False):
+                self._inner_divisibility(op, result, sharding)
+
+    def _entry_value(
+        self, value: EntryValue, entries: ir.DictAttr, place: SourceLocation | None
+    ) -> None:
+        subject = _Subject(str(value), value.type, place, value.path)
+        if SDY_SHARDING in entries and MHLO_SHARDING in entries:
+            self._mixed(str(value), place, value.path)
+        if SDY_SHARDING in entries:
+            self._divides(subject, self.shardings.read(entries[SDY_SHARDING]))
+        if MHLO_SHARDING in entries:
+            sharding = self._parse(entries[MHLO_SHARDING], subject)
+            if sharding and self._fits(sharding, subject):
+                self._divides(subject, sharding)
+
+    def _mhlo_of_op(self, op: ir.OpView, attribute: ir.Attribute) -> None:
+        whole = _Subject(f"{op.operation.name}", ir.NoneType.get(op.context), locate(op))
+        sharding = self._parse(attribute, whole)
+        if sharding is None:
+            return
+        parts: Sequence[HloSharding]
+        if sharding.is_tuple and len(op.results) != 1:
+            parts = sharding.elements
+            if len(parts) != len(op.results):
+                self.sink.error(
+                    "rank-mismatch",
+                    f"{op.operation.name} has {len(op.results)} results, and its sharding "
+                    f"{sharding} has {len(parts)} elements",
+                    location=locate(op),
+                    help="give one sharding for each result",
+                )
+                return
+        else:
+            parts = [sharding] * max(len(op.results), 1)
+        for result, part in zip(op.results, parts, strict=False):
+            subject = _Subject(f"the result of {op.operation.name}", result.type, locate(op))
+            if self._fits(part, subject):
+                self._inner_divisibility(op, result, part)
+
+    def _parse(self, attribute: ir.Attribute, subject: _Subject) -> HloSharding | None:
+        found = self._parsed.get(attribute)
+        if found is None:
+            try:
+                found = read_mhlo(attribute)
+            except ShardingError as error:
+                found = error
+            self._parsed[attribute] = found
+        if isinstance(found, HloSharding):
+            return found
+        what = found.diagnostic
+        self.sink.report(
+            Diagnostic(
+                Severity.ERROR,
+                what.slug,
+                f"{subject.text}: mhlo.sharding cannot be read: {what.message}",
+                subject.location,
+                what.excerpt,
+                subject.path,
+                (*what.notes, "XLA would ignore it and run the value unsharded"),
+                what.help,
+            )
+        )
+        return None
+
+    def _fits(self, sharding: HloSharding, subject: _Subject) -> bool:
+        """Whether rank and device count fit; reports where they do not."""
+        rank = subject.type.rank if isinstance(subject.type, ir.RankedTensorType) else None
+        if rank is None:
+            return True
+        try:
+            devices = self.devices if self.devices not in (None, 1) else sharding.num_devices
+            sharding.validate(rank, devices or 1)
+        except ShardingError as error:
+            what = error.diagnostic
+            self.sink.report(
+                Diagnostic(
+                    Severity.ERROR,
+                    what.slug,
+                    f"{subject.text}: {what.message}",
+                    subject.location,
+                    None,
+                    subject.path,
+                    (*what.notes, f"sharding is {sharding} on {subject.type}"),
+                    what.help,
+                )
+            )
+            return False
+        return True
+
+    def _divides(self, subject: _Subject, sharding: TensorSharding | HloSharding) -> None:
+        """Report each dimension of an argument or result that its pieces do not divide."""
+        tiles = _tiles(sharding)
+        if subject.shape is None:
+            if isinstance(subject.type, ir.RankedTensorType) and any(n > 1 for n in tiles):
+                self.sink.error(
+                    "dynamic-shape",
+                    f"{subject.text} is {subject.type}: a dimension without a static size cannot "
+                    "be cut",
+                    location=subject.location,
+                    path=subject.path,
+                    help="refine the module's shapes first (stablehlo-refine-shapes)",
+                )
+            return
+        for dimension, size, pieces in _uneven(subject.shape, tiles):
+            self.sink.error(
+                "indivisible",
+                f"{subject.text}, dimension {dimension}: {size} elements into {pieces} pieces",
+                location=subject.location,
+                path=subject.path,
+                notes=[f"sharding is {_describe(sharding)}"],
+                help=f"pad to {size + -size % pieces}, or drop an axis",
+            )
+
+    def _inner_divisibility(
+        self, op: ir.OpView, result: ir.Value, sharding: TensorSharding | HloSharding
+    ) -> None:
+        kind = result.type
+        if not isinstance(kind, ir.RankedTensorType) or not kind.has_static_shape:
+            return
+        for dimension, size, pieces in _uneven(tuple(kind.shape), _tiles(sharding)):
+            self.sink.warning(
+                "indivisible",
+                f"the result of {op.operation.name}, dimension {dimension}: {size} elements into "
+                f"{pieces} pieces, so XLA pads each device's piece",
+                location=locate(op),
+                notes=[f"sharding is {_describe(sharding)}"],
+                help=f"a size of {size + -size % pieces} needs no padding",
+            )
+
+    def _sharding_of_entry(
+        self, value: EntryValue, entries: ir.DictAttr
+    ) -> TensorSharding | HloSharding | None:
+        """The sharding of an argument or result that can be read and fits, or ``None``."""
+        if SDY_SHARDING in entries:
+            return self.shardings.read(entries[SDY_SHARDING])
+        if MHLO_SHARDING not in entries or not value.is_tensor:
+            return None
+        found = self._parsed.get(entries[MHLO_SHARDING])
+        if not isinstance(found, HloSharding) or found.rank not in (None, len(value.sizes)):
+            return None
+        return found
+
+    def _mixed(self, what: str, place: SourceLocation | None, path: str | None = None) -> None:
+        self.sink.error(
+            "mixed-notations",
+            f"{what} carries both sdy.sharding and mhlo.sharding",
+            location=place,
+            path=path,
+            help="remove one; XLA would take sdy.sharding and ignore the other",
+        )
+
+
+def _tiles(sharding: TensorSharding | HloSharding) -> tuple[int, ...]:
+    return sharding.tiles() if isinstance(sharding, TensorSharding) else sharding.data_tiles
+
+
+def _uneven(shape: tuple[int, ...], tiles: tuple[int, ...]) -> list[tuple[int, int, int]]:
+    return [
+        (dimension, size, pieces)
+        for dimension, (size, pieces) in enumerate(zip(shape, tiles, strict=False))
+        if size % pieces
+    ]
+
+
+def _describe(sharding: TensorSharding | HloSharding) -> str:
+    if isinstance(sharding, TensorSharding):
+        return f"{sharding.dims_text()} on mesh {sharding.mesh.describe()}"
+    return str(sharding)
