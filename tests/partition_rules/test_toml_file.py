@@ -1,0 +1,335 @@
+"""Rules files: what they say, and how their faults are told."""
+
+from pathlib import Path
+
+import pytest
+
+from shardpass.canon import MeshShape
+from shardpass.diagnostics import Diagnostic, ShardingError, render
+from shardpass.partition_rules import LogicalAxes, PartitionRules, Rule
+
+WHOLE = r"""
+conflicts = "error"
+indivisible = "replicate"
+
+[mesh]
+data = 2
+model = 4
+
+[logical]
+batch = "data"
+embed = []
+mlp = ["data", "model"]
+
+[[rule]]
+match = 'fc\.kernel$'
+spec = [[], "mlp"]
+
+[[rule]]
+op = "stablehlo.dot_general"
+loc = "mlp/"
+rank = 3
+shape = [8, "?", 16]
+spec = ["batch", "?", "model"]
+"""
+
+
+def faults(text: str) -> list[Diagnostic]:
+    with pytest.raises(ShardingError) as caught:
+        PartitionRules.loads(text, "r.toml")
+    return list(caught.value.diagnostics)
+
+
+def fault(text: str) -> Diagnostic:
+    (only,) = faults(text)
+    return only
+
+
+def test_a_whole_file() -> None:
+    assert PartitionRules.loads(WHOLE) == PartitionRules(
+        [
+            Rule(r"fc\.kernel$", [[], "mlp"]),
+            Rule(
+                op="stablehlo.dot_general",
+                loc="mlp/",
+                rank=3,
+                shape=[8, "?", 16],
+                spec=["batch", "?", "model"],
+            ),
+        ],
+        MeshShape.of(data=2, model=4),
+        LogicalAxes.of({"batch": "data", "embed": [], "mlp": ["data", "model"]}),
+        conflicts="error",
+        indivisible="replicate",
+    )
+
+
+def test_a_file_on_disk(tmp_path: Path) -> None:
+    path = tmp_path / "r.toml"
+    path.write_bytes(b"\xef\xbb\xbf" + WHOLE.replace("\n", "\r\n").encode())
+    assert PartitionRules.load(path) == PartitionRules.loads(WHOLE)
+    assert PartitionRules.of(str(path)) == PartitionRules.loads(WHOLE)
+
+
+def test_a_mesh_that_is_given_stands_in_for_the_files() -> None:
+    rules = PartitionRules.loads(WHOLE, mesh={"model": 8, "data": 1})
+    assert rules.mesh == MeshShape.of(model=8, data=1)
+
+
+def test_a_rule_is_told_with_its_line() -> None:
+    rules = PartitionRules.loads(WHOLE, "r.toml")
+    assert rules.describe(0) == "rule 1 (r.toml:14): match = 'fc\\.kernel$', spec = [[], \"mlp\"]"
+    (unused,) = rules.unused({0})
+    assert str(unused.location) == "r.toml:18:1"
+
+
+@pytest.mark.parametrize(
+    ("text", "rendered"),
+    [
+        (
+            '[mesh]\nx = 2\n\n[[rule]]\nmach = "w"\nspec = ["x"]',
+            """\
+r.toml:5:1: error[bad-rules]: unknown key "mach"
+mach = "w"
+^^^^
+  help: did you mean "match"?""",
+        ),
+        (
+            '[[rules]]\nmatch = "w"\nspec = []\n[[rule]]\nmatch = "w"\nspec = []',
+            """\
+r.toml:1:3: error[bad-rules]: unknown key "rules"
+[[rules]]
+  ^^^^^
+  help: did you mean "rule"?""",
+        ),
+        (
+            'conflict = "error"\n[[rule]]\nmatch = "w"\nspec = []',
+            """\
+r.toml:1:1: error[bad-rules]: unknown key "conflict"
+conflict = "error"
+^^^^^^^^
+  help: did you mean "conflicts"?""",
+        ),
+        (
+            "[[rule]]\nmatch = 'fc(\\.kernel'\nspec = []",
+            """\
+r.toml:2:12: error[bad-regex]: missing ), unterminated subpattern at position 2 of match
+match = 'fc(\\.kernel'
+           ^
+  help: put a backslash before a character that is meant as itself""",
+        ),
+        (
+            '[mesh]\ndata = 2\n[[rule]]\nmatch = "w"\nspec = [[], "dta"]',
+            """\
+r.toml:5:13: error[unknown-axis]: "dta" is not an axis of the mesh data=2
+spec = [[], "dta"]
+            ^^^^^
+  help: did you mean "data"?""",
+        ),
+        (
+            '[mesh]\ndata = 2\n[[rule]]\nmatch = "w"\nspec = [\n  "data",  # rows\n  "dta",\n]',
+            """\
+r.toml:7:3: error[unknown-axis]: "dta" is not an axis of the mesh data=2
+  "dta",
+  ^^^^^
+  help: did you mean "data"?""",
+        ),
+        (
+            '[[rule]]\nmatch = "w"\nspec = ["x", "x"]',
+            """\
+r.toml:3:14: error[duplicate-axis]: "x" stands twice in ["x", "x"]
+spec = ["x", "x"]
+             ^^^
+  help: one axis can cut one dimension only; drop one of the two""",
+        ),
+        (
+            "[mesh]\ndata = 0\n[[rule]]\nmatch = 'w'\nspec = []",
+            """\
+r.toml:2:1: error[bad-mesh]: mesh axis "data" has size 0, below 1
+data = 0
+^^^^
+  help: write data = 1""",
+        ),
+        (
+            "[mesh]\ndata = 2.5\n[[rule]]\nmatch = 'w'\nspec = []",
+            """\
+r.toml:2:1: error[bad-mesh]: the size of mesh axis "data" is a whole number, not 2.5
+data = 2.5
+^^^^
+  help: write data = 2""",
+        ),
+        (
+            "[[rule]]\nspec = []",
+            """\
+r.toml:1:1: error[bad-rules]: a rule needs "match", "op" or "loc" to say what it is about
+[[rule]]
+^
+  help: match = "" holds for every argument and result, op = ".*" for every op""",
+        ),
+        (
+            "[[rule]]\nmatch = 'w'",
+            """\
+r.toml:1:1: error[bad-rules]: a rule without a spec
+[[rule]]
+^
+  help: write spec = [] for replicated""",
+        ),
+        (
+            "[[rule]]\nmatch = 'w'\nspec = 'x'",
+            """\
+r.toml:3:1: error[bad-spec]: a spec is a list with one entry per dimension, not the text "x"
+spec = 'x'
+^^^^
+  help: write ["x"]""",
+        ),
+        (
+            "[mesh]\ndata = 2\nmodel = x\n",
+            """\
+r.toml:3:9: error[syntax]: not TOML: invalid value
+model = x
+        ^""",
+        ),
+        (
+            '[[rule]]\nmatch = "fc\\.kernel"\nspec = []',
+            """\
+r.toml:2:12: error[syntax]: not TOML: unescaped '\\' in a string
+match = "fc\\.kernel"
+           ^
+  help: regular expressions go in single quotes: match = 'kernel\\.value$'""",
+        ),
+        (
+            "[mesh]\ndata = 2",
+            """\
+r.toml:1:1: error[bad-rules]: the file has no rule
+[mesh]
+^
+  help: write [[rule]]""",
+        ),
+        (
+            "indivisible = 'pad'\n[[rule]]\nmatch = 'w'\nspec = []",
+            """\
+r.toml:1:1: error[bad-rules]: indivisible is 'error' or 'replicate', not 'pad'
+indivisible = 'pad'
+^^^^^^^^^^^""",
+        ),
+        (
+            "mesh = 8\n[[rule]]\nmatch = 'w'\nspec = []",
+            """\
+r.toml:1:1: error[bad-rules]: mesh is a table, not 8
+mesh = 8
+^^^^
+  help: write [mesh] and lines like data = 2""",
+        ),
+        (
+            "[rule]\nmatch = 'w'\nspec = []",
+            """\
+r.toml:1:2: error[bad-rules]: rules are tables
+[rule]
+ ^^^^
+  help: write [[rule]]""",
+        ),
+        (
+            "[mesh]\nx = 2\n[logical]\nembed = 'y'\n[[rule]]\nmatch = 'w'\nspec = ['embed']",
+            """\
+r.toml:4:1: error[unknown-axis]: logical name "embed" maps to "y", which is not an axis of the \
+mesh x=2
+embed = 'y'
+^^^^^""",
+        ),
+        (
+            "[logical]\nembed = 3\n[[rule]]\nmatch = 'w'\nspec = ['embed']",
+            """\
+r.toml:2:1: error[bad-rules]: logical name "embed" maps to 3, neither a mesh axis nor a list of them
+embed = 3
+^^^^^
+  help: write embed = "model", or [] for replicated""",
+        ),
+        (
+            "[[rule]]\nmatch = 'w'\nrank = '2'\nspec = []",
+            """\
+r.toml:3:1: error[bad-rules]: "rank" is a number of dimensions, not '2'
+rank = '2'
+^^^^
+  help: write rank = 2""",
+        ),
+        (
+            "[[rule]]\nmatch = 'w'\nrank = 1\nspec = ['x', 'y']",
+            """\
+r.toml:4:1: error[rank-mismatch]: a spec of 2 entries for 1 dimension
+spec = ['x', 'y']
+^^^^
+  help: drop 1, or narrow the rule with rank = 2""",
+        ),
+    ],
+)
+def test_faults(text: str, rendered: str) -> None:
+    assert render(fault(text)) == rendered
+
+
+def test_an_axis_twice_in_the_mesh() -> None:
+    shown = fault("[mesh]\nx = 2\nx = 4\n")
+    assert (shown.slug, shown.location and shown.location.line) == ("syntax", 3)
+
+
+def test_a_file_that_stops_too_early() -> None:
+    shown = fault("[mesh]\nx = 2\n[[rule]]\nspec = [")
+    assert (shown.slug, str(shown.location)) == ("syntax", "r.toml:4:9")
+
+
+def test_all_faults_come_at_once_in_the_order_of_lines() -> None:
+    found = faults(
+        """\
+conflicts = "last"
+[mesh]
+x = 0
+[[rule]]
+match = "a("
+spec = []
+[[rule]]
+match = "a"
+spec = [3]
+[[rule]]
+op = "stablehlo.add"
+match = "a"
+spec = []
+"""
+    )
+    assert [(d.slug, d.location and d.location.line) for d in found] == [
+        ("bad-rules", 1),
+        ("bad-mesh", 3),
+        ("bad-regex", 5),
+        ("bad-spec", 9),
+        ("bad-rules", 10),
+    ]
+
+
+def test_rules_written_inline() -> None:
+    rules = PartitionRules.loads('rule = [{ match = "w", spec = ["x"] }]', mesh={"x": 2})
+    assert rules.rules == (Rule("w", ["x"]),)
+    shown = fault('\nrule = [{ match = "w(", spec = [] }]')
+    assert (shown.slug, str(shown.location)) == ("bad-regex", "r.toml:2:21")
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ShardingError) as missing:
+        PartitionRules.load(tmp_path / "none.toml")
+    assert missing.value.slug == "unreadable"
+    assert missing.value.diagnostic.message == (
+        f"cannot read the rules file {tmp_path / 'none.toml'}: No such file or directory"
+    )
+    (tmp_path / "bytes.toml").write_bytes(b"[mesh]\nx = 2 # \xff\n")
+    with pytest.raises(ShardingError) as garbled:
+        PartitionRules.load(tmp_path / "bytes.toml")
+    shown = garbled.value.diagnostic
+    assert (shown.slug, shown.location and shown.location.line) == ("unreadable", 2)
+    assert shown.message.endswith("bytes.toml is not text: byte 15 is not UTF-8")
+    with pytest.raises(ShardingError) as folder:
+        PartitionRules.load(tmp_path)
+    assert folder.value.slug == "unreadable"
+
+
+@pytest.mark.parametrize("name", ["mlp/rules.toml", "gpt2/rules.toml", "gpt2/rules-scan.toml"])
+def test_the_examples_read(name: str) -> None:
+    rules = PartitionRules.load(Path(__file__).parents[2] / "examples" / name)
+    assert rules.mesh == MeshShape.of(data=2, model=4)
+    assert all(rule.match is not None for rule in rules.rules)
