@@ -1,0 +1,274 @@
+"""Proof by numbers: the sharded program gives what the unsharded one gives.
+
+The unsharded program is the same module with its annotations stripped, on one device. One variant
+is in memory at a time: reference results wait in a temporary file, arguments are made one by one on
+their way to the devices. A comparison that could not have failed is reported as such, not passed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import jax
+import numpy as np
+
+from shardpass.diagnostics import Diagnostic, Severity
+from shardpass.mlir import EntryValue, Module, load
+from shardpass.passes import run_pipeline
+from shardpass.passes.strip import Strip
+from shardpass.runtime.compare import all_finite, error_of, only_value, tolerance_of
+from shardpass.runtime.compile import Executable, compile_module
+from shardpass.runtime.dataflow import influenced_results
+from shardpass.runtime.devices import devices_for
+from shardpass.runtime.element_types import dtype_of, is_complex, is_float
+from shardpass.runtime.inputs import Inputs, InputSource, input_source
+from shardpass.runtime.moved import MovedInputs
+from shardpass.runtime.preflight import (
+    PartitionerChoice,
+    annotated_unevenly,
+    check_before_compiling,
+    choose_partitioner,
+)
+from shardpass.runtime.result import NOISE_FACTOR, CheckResult, ResultRow
+from shardpass.runtime.seeded import SeededInputs
+from shardpass.runtime.store import ResultStore
+
+#: Puts argument ``index`` on the devices of an executable.
+Place = Callable[[Executable, int, np.ndarray], jax.Array]
+#: Is told what is being done, before it is.
+Progress = Callable[[str], None]
+
+
+def check(
+    module: Any,
+    *,
+    devices: int | Sequence[jax.Device] = 8,
+    inputs: Inputs = None,
+    seed: int = 0,
+    tolerance: float | None = None,
+    partitioner: PartitionerChoice = "auto",
+    progress: Progress | None = None,
+    place: Place = Executable.place,
+) -> CheckResult:
+    """Run a sharded module and its unsharded self, and compare every result.
+
+    A result passes if its error is within ``tolerance`` (by default that of its element type), or
+    else within 8 times the program's own noise (:mod:`shardpass.runtime.moved`); integers and
+    booleans have to be equal, or within the same 8 times. It proves nothing, and fails, if it is
+    not finite, if no argument influences it, or if it has no elements. Nothing at all is proven by
+    a plan under which every argument is replicated.
+
+    Args:
+      module: whatever :func:`shardpass.load` takes, annotated.
+      devices: the devices of the sharded run, or how many.
+      inputs: see :func:`shardpass.runtime.input_source`; made up from ``seed`` by default.
+      seed: what made-up inputs are drawn from.
+      tolerance: relative L2 error to allow for float results of every type.
+      partitioner: see :func:`shardpass.runtime.compile_module`.
+      progress: is told each step as it begins.
+      place: puts the sharded run's arguments on devices; tests plant wrong layouts through it.
+
+    Returns:
+      What was found; look at ``.ok``, or call ``.raise_if_failed()``.
+
+    Raises:
+      ShardingError: if there is nothing to compare, since a program does not compile or run:
+        as :func:`compile_module`, :func:`input_source`; ``not-supported`` for manual computations.
+    """
+    loaded = load(module)
+    choose_partitioner(loaded, partitioner)
+    used = devices_for(devices)
+    check_before_compiling(loaded, len(used))
+    source = input_source(loaded, inputs, seed=seed)
+    run = _Check(loaded, source, seed, tolerance, progress or (lambda step: None))
+    with ResultStore() as store:
+        with run.step("compile unsharded"):
+            stripped = run_pipeline(loaded, [Strip()]).module
+            plain = compile_module(stripped, devices=used[:1])
+        with run.step("run unsharded"):
+            looks = _run_reference(plain, source, store)
+        with run.step("compile sharded"):
+            sharded = compile_module(loaded, devices=used, partitioner=partitioner)
+        plan = _replicated_plan(loaded, sharded)
+        with run.step("run sharded"):
+            errors = _run_against(sharded, source, store, place)
+        run.judge(sharded.results, looks, errors)
+        if any(row.decided_by == "noise" for row in run.rows):
+            with run.step("run unsharded, inputs moved by one unit"):
+                moved = MovedInputs.of(source, stripped, seed)
+                run.use_noise(_run_against(plain, moved, store, Executable.place))
+        run.look_for_constants(plain, store, looks)
+    diagnostics = [*plan, *run.diagnostics()]
+    return CheckResult(
+        len(used), sharded.partitioner, tuple(run.rows), tuple(diagnostics), run.seconds
+    )
+
+
+@dataclass(frozen=True)
+class _Looks:
+    """What a reference result looks like by itself."""
+
+    finite: bool
+    only_value: object | None
+
+
+@dataclass
+class _Check:
+    module: Module
+    source: InputSource
+    seed: int
+    tolerance: float | None
+    progress: Progress
+    seconds: dict[str, float] = field(default_factory=dict)
+    rows: list[ResultRow] = field(default_factory=list)
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        self.progress(name)
+        start = time.monotonic()
+        yield
+        self.seconds[name] = time.monotonic() - start
+
+    def judge(
+        self, results: Sequence[EntryValue], looks: Sequence[_Looks], errors: Sequence[float]
+    ) -> None:
+        """A row for each result, as far as its element type's tolerance settles it."""
+        influenced = influenced_results(self.module.root)
+        for value, look, error in zip(results, looks, errors, strict=True):
+            dtype = dtype_of(value)
+            given = self.tolerance if is_float(dtype) or is_complex(dtype) else None
+            allowed = tolerance_of(dtype) if given is None else given
+            row = ResultRow(
+                value.index, value.path, value.shape, dtype.name, error, allowed, None,
+                "tolerance", error <= allowed,
+            )  # fmt: skip
+            if not value.size:
+                row = _no_proof(row, "it has no elements")
+            elif not influenced[value.index]:
+                row = _no_proof(row, "no argument influences it")
+            elif not look.finite:
+                row = _no_proof(row, "it is not finite, sharded or not")
+            elif not row.ok:
+                row = replace(row, decided_by="noise")
+            self.rows.append(row)
+
+    def use_noise(self, noises: Sequence[float]) -> None:
+        """Settle what the tolerance did not by what the program makes of rounding alone."""
+        for number, row in enumerate(self.rows):
+            if row.decided_by == "noise":
+                self.rows[number] = _settled_by_noise(replace(row, noise=noises[row.index]))
+
+    def look_for_constants(
+        self, plain: Executable, store: ResultStore, looks: Sequence[_Looks]
+    ) -> None:
+        """Find results that stay as they are when every argument changes.
+
+        Only a result whose elements are all alike is suspected; a single number only if it is 0.
+        """
+        suspects = [
+            row
+            for row in self.rows
+            if row.ok
+            and looks[row.index].only_value is not None
+            and (len(row.shape) > 0 or looks[row.index].only_value == 0)
+        ]
+        if not suspects:
+            return
+        with self.step("run unsharded, with other inputs"):
+            other = SeededInputs.of(self.module, self.seed + 1)
+            changes = _run_against(plain, other, store, Executable.place)
+        for row in suspects:
+            if changes[row.index] == 0.0:
+                reason = f"every element is {looks[row.index].only_value}, whatever the inputs"
+                self.rows[self.rows.index(row)] = _no_proof(row, reason)
+
+    def diagnostics(self) -> list[Diagnostic]:
+        """An error for each row that did not pass."""
+        return [
+            Diagnostic(
+                Severity.ERROR,
+                "not-a-proof" if row.decided_by == "not-a-proof" else "results-differ",
+                f'result {row.index} ("{row.path}"): {row.reason}',
+                path=row.path,
+            )
+            for row in self.rows
+            if not row.ok
+        ]
+
+
+def _no_proof(row: ResultRow, reason: str) -> ResultRow:
+    return replace(row, decided_by="not-a-proof", ok=False, reason=reason)
+
+
+def _settled_by_noise(row: ResultRow) -> ResultRow:
+    if row.limit >= 1.0:
+        # An error of 1 is that of a result which is all zeros.
+        return _no_proof(row, f"rounding alone changes it by {row.noise:.3g}")
+    if row.error <= row.limit:
+        return replace(row, ok=True)
+    return replace(row, reason=_excess(row))
+
+
+def _excess(row: ResultRow) -> str:
+    measure = "relative L2 error" if row.tolerance else "share of differing elements"
+    return (
+        f"{measure} {row.error:.3g} against the unsharded program; {row.dtype} allows "
+        f"{row.tolerance:.3g}, {NOISE_FACTOR:g} times the program's own noise is "
+        f"{NOISE_FACTOR * (row.noise or 0.0):.3g}"
+    )
+
+
+def _replicated_plan(module: Module, sharded: Executable) -> list[Diagnostic]:
+    """The diagnostics of a plan under which a wrong layout could not show."""
+    count = len(sharded.devices)
+    if count == 1:
+        message = "the run had one device: nothing was sharded"
+    elif all(layout.sharding.is_replicated for layout in sharded.argument_layouts):
+        if annotated_unevenly(module):
+            return []  # XLA takes such arguments whole and cuts them itself.
+        message = f"every argument is replicated on all {count} devices: nothing was sharded"
+    else:
+        return []
+    return [
+        Diagnostic(
+            Severity.ERROR, "not-a-proof", message, help="shard at least one argument of the module"
+        )
+    ]
+
+
+def _run_reference(
+    plain: Executable, source: InputSource, store: ResultStore
+) -> list[_Looks]:
+    looks: list[_Looks] = []
+    for index, blocks in enumerate(_run(plain, source, Executable.place)):
+        whole = plain.result_layouts[index].join(blocks)
+        store.put(index, whole)
+        looks.append(_Looks(all_finite(whole), only_value(whole)))
+    return looks
+
+
+def _run_against(
+    executable: Executable, source: InputSource, store: ResultStore, place: Place
+) -> list[float]:
+    """The error of each result against the one in ``store``."""
+    return [
+        error_of(store.get(index), executable.result_layouts[index], blocks)
+        for index, blocks in enumerate(_run(executable, source, place))
+    ]
+
+
+def _run(
+    executable: Executable, source: InputSource, place: Place
+) -> Iterator[list[np.ndarray]]:
+    """The blocks of each result in turn, each freed when the next is asked for."""
+    outcome = executable.execute(
+        [place(executable, i, source.array(i)) for i in range(len(executable.arguments))]
+    )
+    for index in range(len(outcome)):
+        yield [np.asarray(block) for block in outcome[index]]
+        outcome[index].clear()
+

@@ -1,0 +1,232 @@
+"""Something done in a child process, so that its death is an error message and not ours.
+
+XLA ends the process for some bad modules: a failed internal check aborts it, a stray attribute makes
+it touch memory that is not there. :func:`in_child` runs a function in a child and hands its result
+back. A ``ShardingError`` raised there is raised here; a death becomes ``process-aborted``, with the
+signal and what XLA wrote last.
+
+Where that is safe the child is a fork of this process, which costs nothing on top of the imports
+that are done already. It is safe as long as this process has a single thread beside those of numpy's
+linear algebra, which see to forks themselves: once MLIR has parsed anything, or JAX has a backend,
+there are threads whose locks a fork would inherit without the threads. Then the child is a new
+Python, which imports again, and the function has to be one that can be imported by name.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pickle
+import re
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any, Final, NoReturn, TypeVar
+
+from shardpass.diagnostics import ShardingError
+
+T = TypeVar("T")
+Say = Callable[[str], None]
+
+_LENGTH: Final = struct.Struct("<Q")
+_MOST_LINES: Final = 4
+
+
+def in_child(
+    function: Callable[..., T], *args: Any, progress: Say | None = None, **kwargs: Any
+) -> T:
+    """``function(*args, **kwargs)``, run in a child process.
+
+    What the child writes to standard error is held back: XLA's log lines are dropped, the rest is
+    passed on when the child has ended well.
+
+    Args:
+      function: a function of a module, by its own name there. It, the arguments and the result are
+        pickled on the way, so a module travels as a path or as bytes.
+      args: its arguments.
+      progress: is told what the function tells the ``progress`` that it is then called with.
+      kwargs: its keyword arguments.
+
+    Raises:
+      ShardingError: what ``function`` raises; ``process-aborted``, if the child ends without an
+        answer; ``internal``, if it raises anything else.
+    """
+    task = (function.__module__, function.__qualname__, args, kwargs, progress is not None)
+    with tempfile.TemporaryFile(prefix="shardpass-") as errors:
+        read_end, write_end = os.pipe()
+        with os.fdopen(read_end, "rb") as answers:
+            start = _fork if may_fork() else _spawn
+            try:
+                wait = start(task, write_end, errors)
+            finally:
+                os.close(write_end)
+            answer = _listen(answers, progress)
+        code = wait()
+        errors.seek(0)
+        told = errors.read().decode(errors="replace")
+    if answer is None:
+        raise death(code, told)
+    _pass_on(told)
+    kind, value = answer
+    if kind == "result":
+        return value
+    if isinstance(value, ShardingError):
+        raise value
+    raise ShardingError(
+        "internal", f"{function.__qualname__} failed: {value[0]}", notes=value[1].splitlines()[-6:]
+    )
+
+
+def may_fork() -> bool:
+    """Whether a fork of this process inherits no lock that another thread of it may hold."""
+    if not hasattr(os, "fork") or threading.active_count() > 1:
+        return False
+    tasks = Path("/proc/self/task")
+    if not tasks.is_dir():
+        return False
+    # Threads that a library starts have names of their own or a loaded client behind them; those of
+    # numpy's linear algebra carry the process's name, and are rebuilt in a fork.
+    own = (tasks / str(os.getpid()) / "comm").read_text()
+    if any((task / "comm").read_text() != own for task in tasks.iterdir()):
+        return False
+    if "jax" not in sys.modules:
+        return True
+    from shardpass.compat.xla_client import backends_are_initialized
+
+    return not backends_are_initialized()
+
+
+def _fork(task: Any, write_end: int, errors: IO[bytes]) -> Callable[[], int]:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with warnings.catch_warnings():
+        # Python 3.12 counts the threads of numpy's linear algebra, too.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        os.dup2(errors.fileno(), 2)
+        _answer(task, write_end)
+    return lambda: os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def _spawn(task: Any, write_end: int, errors: IO[bytes]) -> Callable[[], int]:
+    environment = dict(os.environ)
+    paths = [path or os.getcwd() for path in sys.path]
+    environment["PYTHONPATH"] = os.pathsep.join(paths)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "shardpass.runtime.child", str(write_end)],
+        stdin=subprocess.PIPE,
+        stderr=errors,
+        pass_fds=(write_end,),
+        env=environment,
+    )
+    assert process.stdin is not None
+    with process.stdin as pipe:
+        pickle.dump(task, pipe)
+    return process.wait
+
+
+def _answer(task: Any, write_end: int) -> NoReturn:
+    """In the child: do the task, send the answer, end."""
+    module, name, args, kwargs, tells = task
+    status = 0
+    try:
+        function: Any = importlib.import_module(module)
+        for part in name.split("."):
+            function = getattr(function, part)
+        if tells:
+            kwargs = {**kwargs, "progress": lambda step: _send(write_end, ("progress", step))}
+        _send(write_end, ("result", function(*args, **kwargs)))
+    except ShardingError as error:
+        _send(write_end, ("error", error))
+    except BaseException as error:
+        # The border of the process: whatever it is, the parent is told.
+        import traceback
+
+        _send(write_end, ("error", (f"{type(error).__name__}: {error}", traceback.format_exc())))
+        status = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # No clean-up at exit: it belongs to the parent, and joining XLA's threads takes its time.
+    os._exit(status)
+
+
+def _send(write_end: int, message: tuple[str, Any]) -> None:
+    data = pickle.dumps(message)
+    data = memoryview(_LENGTH.pack(len(data)) + data)
+    while data:
+        data = data[os.write(write_end, data) :]
+
+
+def _listen(answers: IO[bytes], progress: Say | None) -> tuple[str, Any] | None:
+    """The child's answer, or ``None`` where it ended without one."""
+    while len(head := answers.read(_LENGTH.size)) == _LENGTH.size:
+        data = answers.read(length := _LENGTH.unpack(head)[0])
+        if len(data) < length:
+            return None
+        message = pickle.loads(data)
+        if message[0] != "progress":
+            return message
+        if progress is not None:
+            progress(message[1])
+    return None
+
+
+# What a dead child leaves.
+
+#: What XLA's own log puts in front of a line: severity, date, time, thread, file and line.
+_LOG: Final = re.compile(r"^[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ (?P<where>\S+:\d+)\] ")
+#: Lines of stack traces, registers and tips, which say nothing to a user.
+_TRACE: Final = re.compile(
+    r"^\s*(@ |\*\*\*|=== |#\d+ |0x|File \"|Thread 0x|Current thread|Stack dump|PLEASE submit"
+    r"|\d+\.\s|Extension modules|external/|_?Py|__libc|_start)|^\s*$|<no Python frame>"
+)
+_FATAL: Final = re.compile(r"^F\d{4} |LLVM ERROR|Check failed|Assertion|RET_CHECK|terminate called")
+
+
+def death(code: int, told: str) -> ShardingError:
+    """The error for a child that ended with ``code`` (a signal where negative) and said ``told``."""
+    if code < 0:
+        number = -code
+        name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+        how = f"was ended by {name}"
+    else:
+        name, how = "", f"ended with exit status {code} and no answer"
+    lines = [line for line in told.splitlines() if not _TRACE.search(line)]
+    fatal = [line for line in lines if _FATAL.search(line)]
+    quiet = [line for line in lines if not re.match(r"[IW]\d{4} ", line)]
+    last = [_LOG.sub("", line).strip() for line in (fatal or quiet)[-_MOST_LINES:]]
+    return ShardingError(
+        "process-aborted",
+        f"the process that compiled and ran the module {how}",
+        notes=[line if len(line) <= 300 else f"{line[:300]}..." for line in last],
+        help=_REMEDIES.get(name, "XLA cannot take this module; shardpass opt --sp-verify may say why"),
+    )
+
+
+_REMEDIES: Final = {
+    "SIGKILL": "most often that is the kernel, out of memory: use a smaller batch or more devices",
+    "SIGTERM": "somebody ended it",
+    "SIGINT": "somebody interrupted it",
+}
+
+
+def _pass_on(told: str) -> None:
+    for line in told.splitlines():
+        if not _LOG.match(line):
+            print(line, file=sys.stderr)
+
+
+def _main() -> NoReturn:
+    write_end = int(sys.argv[1])
+    _answer(pickle.load(sys.stdin.buffer), write_end)
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,204 @@
+"""A module, finished for XLA, compiled for a set of devices, and ready to be handed arrays."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import jax
+import jax.extend.backend
+import jax.extend.sharding
+import numpy as np
+from jax.extend.mlir import ir
+
+from shardpass.canon import HloSharding
+from shardpass.compat.xla_client import DeviceList
+from shardpass.diagnostics import ShardingError
+from shardpass.mlir import (
+    MHLO_SHARDING,
+    SDY_SHARDING,
+    EntryValue,
+    Module,
+    load,
+    result_attributes,
+    set_num_partitions,
+)
+from shardpass.passes import run_pipeline
+from shardpass.passes.prepare_for_xla import PrepareForXla
+from shardpass.runtime.devices import devices_for
+from shardpass.runtime.placement import Layout
+from shardpass.runtime.preflight import (
+    Partitioner,
+    PartitionerChoice,
+    check_before_compiling,
+    choose_partitioner,
+    device_count,
+)
+
+_MOST_NOTES: Final = 6
+
+
+@dataclass(frozen=True)
+class Executable:
+    """A compiled module and where it wants its arguments and puts its results.
+
+    Attributes:
+      module: what was compiled, the finishing step included; not the caller's object.
+      devices: in the order in which shardings number them.
+      partitioner: which of XLA's two partitioners cut it up; ``None`` on one device.
+      arguments: the entry function's arguments.
+      results: its results.
+      argument_layouts: where each argument goes.
+      result_layouts: where each result comes from.
+    """
+
+    module: Module
+    devices: tuple[jax.Device, ...]
+    partitioner: Partitioner | None
+    arguments: tuple[EntryValue, ...]
+    results: tuple[EntryValue, ...]
+    argument_layouts: tuple[Layout, ...]
+    result_layouts: tuple[Layout, ...]
+    _loaded: Any
+    _argument_shardings: tuple[jax.sharding.Sharding, ...]
+
+    @cached_property
+    def hlo_text(self) -> str:
+        """XLA's optimized program for one device."""
+        return "\n".join(each.to_string() for each in self._loaded.hlo_modules())
+
+    @property
+    def memory_stats(self) -> Any:
+        """XLA's figures for one device, as :meth:`jax.stages.Compiled.memory_analysis` gives."""
+        return self._loaded.get_compiled_memory_stats()
+
+    def place(self, index: int, array: np.ndarray) -> jax.Array:
+        """Argument ``index`` on the devices, as this executable wants it."""
+        return self.place_blocks(index, self.argument_layouts[index].cut(array))
+
+    def place_blocks(self, index: int, blocks: Sequence[np.ndarray]) -> jax.Array:
+        """Argument ``index`` from the block of each device."""
+        with jax.enable_x64(True):
+            parts = jax.device_put(list(blocks), list(self.devices))
+            return jax.make_array_from_single_device_arrays(
+                self.argument_layouts[index].padded_shape, self._argument_shardings[index], parts
+            )
+
+    def execute(self, arguments: Sequence[jax.Array]) -> list[list[jax.Array]]:
+        """Run once and wait for the end.
+
+        Waiting is owed to jaxlib 0.10.2: two programs with collectives in flight on CPU devices
+        starve each other until XLA aborts the process.
+
+        Args:
+          arguments: one array for each argument, from :meth:`place`. Donated ones are gone after.
+
+        Returns:
+          For each result, the block of each device; :attr:`result_layouts` say what they are.
+
+        Raises:
+          ShardingError: ``run-failed``, with what XLA said.
+        """
+        try:
+            outcome = self._loaded.execute_sharded(list(arguments))
+            return jax.block_until_ready(outcome.disassemble_into_single_device_arrays())
+        except (jax.errors.JaxRuntimeError, ValueError) as error:
+            raise _from_xla(error, "run-failed", f"running {self.module.name} failed") from error
+
+
+def compile_module(
+    module: Any,
+    *,
+    devices: int | Sequence[jax.Device] | None = None,
+    partitioner: PartitionerChoice = "auto",
+) -> Executable:
+    """Compile a module through XLA's SPMD partitioner.
+
+    Args:
+      module: whatever :func:`shardpass.load` takes. It is not changed: the finishing step
+        (:class:`~shardpass.passes.prepare_for_xla.PrepareForXla`) works on a clone.
+      devices: the devices, or how many of them; by default as many as the module is sharded for.
+      partitioner: ``"shardy"`` or ``"gspmd"``; ``"auto"`` takes the one that the module's notation
+        needs.
+
+    Raises:
+      ShardingError: ``partitioner`` for a notation that the partitioner does not read, or two of
+        them; ``not-enough-devices``; ``device-count``, ``dynamic-shape`` or ``not-supported`` for
+        what XLA would ignore or die of; ``compile-failed`` for what it refuses.
+    """
+    loaded = load(module)
+    chosen = choose_partitioner(loaded, partitioner)
+    used = devices_for(device_count(loaded) if devices is None else devices)
+    check_before_compiling(loaded, len(used))
+    finished = run_pipeline(loaded, [PrepareForXla()]).module
+    set_num_partitions(finished.root, len(used))
+    raw = _compile(finished, used, chosen)
+    arguments, results = tuple(finished.arguments), tuple(finished.results)
+    argument_shardings, argument_layouts = _layouts(raw.get_parameter_shardings(), arguments, used)
+    _, result_layouts = _layouts(raw.get_output_shardings(), results, used)
+    return Executable(
+        finished,
+        used,
+        chosen if len(used) > 1 else None,
+        arguments,
+        results,
+        argument_layouts,
+        result_layouts,
+        raw,
+        argument_shardings,
+    )
+
+
+def _compile(module: Module, devices: tuple[jax.Device, ...], partitioner: Partitioner) -> Any:
+    count = len(devices)
+    options = jax.extend.backend.get_compile_options(num_replicas=1, num_partitions=count)
+    build = options.executable_build_options
+    build.use_spmd_partitioning = count > 1
+    build.use_shardy_partitioner = partitioner == "shardy"
+    # Where nobody said how a result lies, let it lie as it falls. GSPMD gathers it otherwise.
+    build.allow_spmd_sharding_propagation_to_output = [
+        SDY_SHARDING not in entries and MHLO_SHARDING not in entries
+        for entries in result_attributes(module.main)
+    ]
+    try:
+        return devices[0].client.compile_and_load(module.ir, DeviceList(devices), options)
+    except (jax.errors.JaxRuntimeError, ir.MLIRError, ValueError) as error:
+        raise _from_xla(error, "compile-failed", f"XLA refused {module.name}") from error
+
+
+def _layouts(
+    found: Sequence[Any] | None, values: Sequence[EntryValue], devices: tuple[jax.Device, ...]
+) -> tuple[tuple[jax.sharding.Sharding, ...], tuple[Layout, ...]]:
+    """The shardings that XLA settled on, as JAX's objects and as ours."""
+    if len(devices) == 1 or found is None:
+        single = jax.sharding.SingleDeviceSharding(devices[0])
+        return (single,) * len(values), tuple(
+            Layout(HloSharding.replicated(), value.shape, len(devices)) for value in values
+        )
+    objects: list[jax.sharding.Sharding] = []
+    layouts: list[Layout] = []
+    for proto, value in zip(found, values, strict=True):
+        hlo = jax.extend.sharding.get_hlo_sharding_from_serialized_proto(proto.SerializeToString())
+        objects.append(jax.extend.sharding.GSPMDSharding(devices, hlo))
+        sharding = HloSharding.parse(str(hlo)).to_v2().without_metadata()
+        layouts.append(Layout(sharding, value.shape, len(devices)))
+    return tuple(objects), tuple(layouts)
+
+
+def _from_xla(error: Exception, slug: str, what: str) -> ShardingError:
+    """XLA's message without its stack, the gist in front."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    told = [line for line in lines if line and not _NOISE.search(line)]
+    gist = told[0] if told else type(error).__name__
+    return ShardingError(slug, f"{what}: {_short(gist)}", notes=map(_short, told[1:_MOST_NOTES]))
+
+
+#: Lines of an XLA message that speak of XLA's own source, or print a whole function.
+_NOISE: Final = re.compile(r"see current operation|^external/|Source Location Trace|^===|^\"?func\.")
+
+
+def _short(line: str, most: int = 400) -> str:
+    return line if len(line) <= most else f"{line[:most]}..."

@@ -1,0 +1,83 @@
+"""Which devices a run takes, and how to have eight of them on a machine that has one.
+
+XLA can show one CPU as many devices, but the number is read once, when the CPU backend starts.
+:func:`request_cpu_devices` therefore has to come before anything asks JAX for a device; it works
+before jax is imported as well as after, and says so plainly when it comes too late.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from shardpass.diagnostics import ShardingError
+
+if TYPE_CHECKING:
+    import jax
+
+_FLAG: Final = "--xla_force_host_platform_device_count"
+_COUNT: Final = re.compile(rf"{_FLAG}=(\d+)")
+
+
+def request_cpu_devices(count: int) -> None:
+    """Arrange for at least ``count`` CPU devices in this process and in those that it starts.
+
+    Harmless beside real accelerators: it sets the number of devices of the CPU backend alone.
+
+    Raises:
+      ShardingError: ``not-enough-devices``, if JAX's backends have started with fewer.
+    """
+    if count < 1:
+        raise ShardingError("usage", f"{count} devices asked for; a run needs at least one")
+    flags = os.environ.get("XLA_FLAGS", "")
+    stated = max((int(n) for n in _COUNT.findall(flags)), default=0)
+    if stated < count:
+        os.environ["XLA_FLAGS"] = f"{_COUNT.sub('', flags)} {_FLAG}={count}".strip()
+    if "jax" not in sys.modules:
+        return
+    import jax
+
+    from shardpass.compat.xla_client import backends_are_initialized
+
+    if backends_are_initialized():
+        devices_for(count)
+    elif 0 <= jax.config.jax_num_cpu_devices < count:
+        # Where the option is set, JAX does not look at the flag.
+        jax.config.update("jax_num_cpu_devices", count)
+
+
+def devices_for(devices: int | Sequence[jax.Device]) -> tuple[jax.Device, ...]:
+    """The devices of a run, in the order in which meshes number them.
+
+    Args:
+      devices: how many, taken from the front of the default backend's, or of the CPU backend's
+        where the default one has too few; or the devices themselves.
+
+    Raises:
+      ShardingError: ``not-enough-devices``, ``duplicate-device``.
+    """
+    import jax
+
+    if not isinstance(devices, int):
+        chosen = tuple(devices)
+        if not chosen:
+            raise ShardingError("not-enough-devices", "an empty list of devices")
+        if len(set(chosen)) != len(chosen):
+            raise ShardingError("duplicate-device", f"a device stands twice among {list(chosen)}")
+        return chosen
+    if devices < 1:
+        raise ShardingError("not-enough-devices", f"{devices} devices asked for")
+    found = jax.local_devices()
+    if len(found) < devices and found[0].platform != "cpu":
+        cpus = jax.local_devices(backend="cpu")
+        found = cpus if len(cpus) >= devices else found
+    if len(found) < devices:
+        raise ShardingError(
+            "not-enough-devices",
+            f"{devices} devices asked for, but there are {len(found)} ({found[0].platform})",
+            help=f"set XLA_FLAGS={_FLAG}={devices} before jax starts to have {devices} CPU devices",
+        )
+    return tuple(found[:devices])
