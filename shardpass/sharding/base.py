@@ -192,18 +192,17 @@ def _shard_shape(sharding: Sharding, shape: tuple[int, ...]) -> tuple[int, ...]:
 def _indices_map(sharding: Sharding, shape: tuple[int, ...]) -> Mapping[Device, Index]:
     devices = sharding.device_order
     layout = sharding.canonical(len(shape))
-    block = sharding.shard_shape(shape)
-    starts = canon.device_blocks(layout, shape)[:, :, 0].tolist() if shape else [()] * len(devices)
+    starts = canon.device_blocks(layout, shape)[:, :, 0].tolist()
     # Devices share few distinct slices per dimension: make each once.
     slices = [
-        {start: slice(start, start + width) for start in range(0, size, width)}
-        if width < size
+        {piece * width: slice(piece * width, (piece + 1) * width) for piece in range(pieces)}
+        if pieces > 1
         else {0: slice(None)}
-        for size, width in zip(shape, block, strict=True)
+        for pieces, width in zip(layout.tiles(), sharding.shard_shape(shape), strict=True)
     ]
     return {
-        device: tuple(known[start] for known, start in zip(slices, row, strict=True))
-        for device, row in zip(devices, starts, strict=True)
+        devices[device]: tuple(known[start] for known, start in zip(slices, row, strict=True))
+        for device, row in zip(canon.device_ids(layout).tolist(), starts, strict=True)
     }
 
 

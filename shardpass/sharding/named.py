@@ -4,12 +4,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import TYPE_CHECKING, Any
 
 import jax
 
-from shardpass.canon import MeshShape, TensorSharding
+from shardpass.canon import HloSharding, MeshShape, TensorSharding, TileAssignment
 from shardpass.compat import lowering
 from shardpass.compat.devices import Device
 from shardpass.diagnostics import ShardingError
@@ -113,6 +114,18 @@ class NamedSharding(_NamedSharding):
         if ids is not None:
             mesh = MeshShape(mesh.axes, tuple(ids))
         return spec_to_tensor_sharding(mesh, self._our_spec, ndim)
+
+    def canonical_hlo(self, ndim: int) -> HloSharding:
+        """The layout as XLA's tile assignment; a list where there are logical device ids.
+
+        Raises:
+          ShardingError: ``rank-mismatch``, if the spec has more entries.
+        """
+        layout = super().canonical_hlo(ndim)
+        if layout.tile is None or lowering.logical_device_ids(self) is None:
+            return layout
+        # JAX lists the devices whenever it was given ids, also where they are 0, 1, 2.
+        return dataclasses.replace(layout, tile=TileAssignment.of_array(layout.tile.device_array()))
 
     @property
     def device_order(self) -> tuple[Device, ...]:
