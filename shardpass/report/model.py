@@ -1,0 +1,225 @@
+"""The report as a value: what every rendering shows, and the JSON that programs read.
+
+Sizes are in bytes and shapes in elements. "Per device" is the largest share that any one device
+holds; a dimension that does not divide counts rounded up, as XLA pads it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from shardpass.report.collectives import Collectives
+
+JSON_VERSION = 1
+"""Raised when a key of :meth:`Report.to_json` changes its meaning or goes away."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeshRow:
+    """One mesh that the module declares; ``devices`` counts them."""
+
+    name: str
+    axes: tuple[tuple[str, int], ...]
+    devices: int
+    device_ids: tuple[int, ...] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {
+            "name": self.name,
+            "axes": dict(self.axes),
+            "devices": self.devices,
+            "device_ids": None if self.device_ids is None else list(self.device_ids),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ValueRow:
+    """One argument or result.
+
+    Attributes:
+      index: its position, from 0.
+      path: its dotted path (``st.h.0.fc.kernel``).
+      dtype: element type as MLIR writes it.
+      shape: global shape.
+      spec: how it is cut: ``[{"data"}, {}]``, or XLA's text in GSPMD's notation; ``None`` where
+        the module says nothing.
+      mesh: the mesh the spec is about, by name.
+      shard_shape: what one device holds.
+      bytes: of the whole array.
+      bytes_per_device: of one device's share.
+      donated: for an argument, whether its buffer is given away.
+      alias_of: for a result, the index of the argument whose buffer it takes.
+    """
+
+    index: int
+    path: str
+    dtype: str
+    shape: tuple[int, ...]
+    spec: str | None
+    mesh: str | None
+    shard_shape: tuple[int, ...]
+    bytes: int
+    bytes_per_device: int
+    donated: bool = False
+    alias_of: int | None = None
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether a device holds less than the whole."""
+        return self.shard_shape != self.shape
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {
+            "index": self.index,
+            "path": self.path,
+            "dtype": self.dtype,
+            "shape": list(self.shape),
+            "spec": self.spec,
+            "mesh": self.mesh,
+            "shard_shape": list(self.shard_shape),
+            "bytes": self.bytes,
+            "bytes_per_device": self.bytes_per_device,
+            "donated": self.donated,
+            "alias_of": self.alias_of,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Sums over values: of the whole arrays, and of one device's shares."""
+
+    bytes: int
+    bytes_per_device: int
+
+    @property
+    def ratio(self) -> float:
+        """Per device over whole; 1.0 where nothing is cut, also for no bytes at all."""
+        return self.bytes_per_device / self.bytes if self.bytes else 1.0
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {
+            "bytes": self.bytes,
+            "bytes_per_device": self.bytes_per_device,
+            "ratio": self.ratio,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryFigures:
+    """What the compiler says that one device needs, in bytes.
+
+    Attributes:
+      argument: buffers of arguments.
+      output: buffers of results, those that take over an argument's included.
+      temp: scratch.
+      alias: the part of ``output`` that lives in an argument's buffer.
+      generated_code: the program itself.
+      peak: the most that is needed at once.
+      peak_is_estimate: whether ``peak`` is ``argument + output - alias + temp`` and not XLA's own.
+    """
+
+    argument: int
+    output: int
+    temp: int
+    alias: int
+    generated_code: int
+    peak: int
+    peak_is_estimate: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {
+            "argument": self.argument,
+            "output": self.output,
+            "temp": self.temp,
+            "alias": self.alias,
+            "generated_code": self.generated_code,
+            "peak": self.peak,
+            "peak_is_estimate": self.peak_is_estimate,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledFigures:
+    """What only the compiled program tells."""
+
+    collectives: Collectives
+    memory: MemoryFigures | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {
+            "collectives": [
+                {
+                    "kind": row.kind,
+                    "count": row.count,
+                    "bytes": row.bytes,
+                    "instructions": row.instructions,
+                    "at_least": row.at_least,
+                }
+                for row in self.collectives.rows
+            ],
+            "unknown_loops": list(self.collectives.unknown_loops),
+            "memory": self.memory.to_json() if self.memory else None,
+        }
+
+
+Notation = Literal["none", "sdy", "mhlo", "both"]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How a module's arguments and results lie on its devices, and what running it moves.
+
+    Attributes:
+      module: what messages call the module.
+      notation: which attributes its arguments and results carry.
+      devices: how many devices it is for.
+      meshes: those it declares.
+      arguments: in order.
+      results: in order.
+      compiled: figures of the compiled program, if it was compiled.
+    """
+
+    module: str
+    notation: Notation
+    devices: int
+    meshes: tuple[MeshRow, ...]
+    arguments: tuple[ValueRow, ...]
+    results: tuple[ValueRow, ...]
+    compiled: CompiledFigures | None = field(default=None)
+
+    @property
+    def argument_totals(self) -> Totals:
+        """Sums over the arguments."""
+        return _totals(self.arguments)
+
+    @property
+    def result_totals(self) -> Totals:
+        """Sums over the results."""
+        return _totals(self.results)
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object with a ``version``; keys are only ever added within one version."""
+        return {
+            "version": JSON_VERSION,
+            "module": self.module,
+            "notation": self.notation,
+            "devices": self.devices,
+            "meshes": [mesh.to_json() for mesh in self.meshes],
+            "arguments": [row.to_json() for row in self.arguments],
+            "results": [row.to_json() for row in self.results],
+            "totals": {
+                "arguments": self.argument_totals.to_json(),
+                "results": self.result_totals.to_json(),
+            },
+            "compiled": self.compiled.to_json() if self.compiled else None,
+        }
+
+
+def _totals(rows: tuple[ValueRow, ...]) -> Totals:
+    return Totals(sum(row.bytes for row in rows), sum(row.bytes_per_device for row in rows))

@@ -1,0 +1,163 @@
+"""A report on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from shardpass.report.fold import FoldedRow, fold, unfolded
+from shardpass.report.model import CompiledFigures, MemoryFigures, Report, Totals, ValueRow
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def render_terminal(
+    report: Report, console: Console | None = None, *, show_all: bool = False
+) -> None:
+    """Print ``report``.
+
+    Args:
+      report: what to print.
+      console: where; standard output by default.
+      show_all: whether numbered layers get a row each, rather than one for all that are alike.
+    """
+    console = console or Console()
+    console.print(_headline(report))
+    for mesh in report.meshes:
+        axes = ", ".join(f"{name}={size}" for name, size in mesh.axes) or "no axes"
+        plural = "" if mesh.devices == 1 else "s"
+        line = f"mesh @{mesh.name}: {axes} ({mesh.devices} device{plural})"
+        if mesh.device_ids is not None:
+            line += f", device ids {', '.join(map(str, mesh.device_ids))}"
+        console.print(Text(line))
+    for title, rows, totals in (
+        ("arguments", report.arguments, report.argument_totals),
+        ("results", report.results, report.result_totals),
+    ):
+        if rows:
+            shown = unfolded(rows) if show_all else fold(rows)
+            console.print(_value_table(title, shown, len(rows), totals))
+    if report.compiled:
+        _print_compiled(report.compiled, console)
+
+
+def human_bytes(size: float) -> str:
+    """``1536`` -> ``1.5 KiB``; whole bytes below 1 KiB."""
+    if size < 1024:
+        return f"{size:.0f} B"
+    unit = 0
+    # 1023.96 KiB would print as 1024.0 KiB.
+    while size >= 1023.95 and unit < len(_UNITS) - 1:
+        size /= 1024
+        unit += 1
+    return f"{size:.1f} {_UNITS[unit]}"
+
+
+def _headline(report: Report) -> Text:
+    notation = {
+        "none": "no shardings",
+        "sdy": "sdy shardings",
+        "mhlo": "mhlo shardings",
+        "both": "sdy and mhlo shardings",
+    }[report.notation]
+    plural = "" if report.devices == 1 else "s"
+    line = f"{report.module}: {notation}, {report.devices} device{plural}"
+    return Text(line, style="bold")
+
+
+def _value_table(title: str, rows: Sequence[FoldedRow], count: int, totals: Totals) -> Table:
+    table = Table(
+        title=Text(f"{count} {title if count != 1 else title.removesuffix('s')}", style="bold"),
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        show_footer=True,
+        pad_edge=False,
+    )
+    table.add_column("path", Text("total"), overflow="fold", ratio=3)
+    table.add_column("type", overflow="fold")
+    table.add_column("spec", overflow="fold")
+    table.add_column("shard", overflow="fold")
+    table.add_column("bytes", Text(human_bytes(totals.bytes)), justify="right", no_wrap=True)
+    table.add_column(
+        "per device",
+        Text(f"{human_bytes(totals.bytes_per_device)} ({totals.ratio:.3f})"),
+        justify="right",
+        no_wrap=True,
+    )
+    for row in rows:
+        one = row.example
+        table.add_row(
+            Text(row.path + (f"  x{len(row.rows)}" if len(row.rows) > 1 else "")),
+            Text(_type_text(one)),
+            Text(one.spec if one.spec is not None else "-"),
+            Text("x".join(map(str, one.shard_shape)) if one.shape else "scalar"),
+            Text(human_bytes(row.bytes)),
+            Text(human_bytes(row.bytes_per_device)),
+        )
+    return table
+
+
+def _type_text(row: ValueRow) -> str:
+    text = "x".join([*map(str, row.shape), row.dtype])
+    if row.donated:
+        text += " donated"
+    return f"{text} aliased" if row.alias_of is not None else text
+
+
+def _print_compiled(compiled: CompiledFigures, console: Console) -> None:
+    collectives = compiled.collectives
+    if not collectives.rows:
+        console.print(Text("no collectives", style="bold"))
+    else:
+        table = Table(
+            title=Text("collectives, per device and run", style="bold"),
+            title_justify="left",
+            box=box.SIMPLE_HEAD,
+            show_footer=True,
+            pad_edge=False,
+        )
+        more = "+" if any(row.at_least for row in collectives.rows) else ""
+        table.add_column("kind", Text("total"))
+        table.add_column("count", Text(f"{collectives.count}{more}"), justify="right")
+        table.add_column("bytes", Text(human_bytes(collectives.bytes) + more), justify="right")
+        table.add_column("in the program", justify="right")
+        for row in collectives.rows:
+            mark = "+" if row.at_least else ""
+            table.add_row(
+                row.kind,
+                f"{row.count}{mark}",
+                f"{human_bytes(row.bytes)}{mark}",
+                str(row.instructions),
+            )
+        console.print(table)
+    if collectives.unknown_loops:
+        loops = ", ".join(collectives.unknown_loops)
+        console.print(Text(f"+ counted once in loops of unknown length: {loops}"))
+    if compiled.memory:
+        console.print(_memory_table(compiled.memory))
+
+
+def _memory_table(memory: MemoryFigures) -> Table:
+    peak = "peak, estimated" if memory.peak_is_estimate else "peak"
+    table = Table(
+        title=Text("memory per device", style="bold"),
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        show_header=False,
+        show_footer=True,
+        pad_edge=False,
+    )
+    table.add_column("kind", Text(peak))
+    table.add_column("bytes", Text(human_bytes(memory.peak)), justify="right", no_wrap=True)
+    for kind, size in (
+        ("arguments", memory.argument),
+        ("results", memory.output),
+        ("of these in arguments' buffers", memory.alias),
+        ("temporaries", memory.temp),
+    ):
+        table.add_row(Text(kind), Text(human_bytes(size)))
+    return table
