@@ -20,6 +20,14 @@ if TYPE_CHECKING:
     from shardpass.mlir import Module as Module
     from shardpass.mlir import load as load
     from shardpass.mlir import save as save
+    from shardpass.partition_rules import PartitionRules as PartitionRules
+    from shardpass.partition_rules import Rule as Rule
+    from shardpass.passes import Pass as Pass
+    from shardpass.passes import run_pipeline as run_pipeline
+    from shardpass.report import build_report as build_report
+    from shardpass.runtime import check as check
+    from shardpass.runtime import compile_module as compile_module
+    from shardpass.runtime import run as run
     from shardpass.sharding import UNCONSTRAINED as UNCONSTRAINED
     from shardpass.sharding import Mesh as Mesh
     from shardpass.sharding import NamedSharding as NamedSharding
@@ -48,6 +56,14 @@ _LAYER_OF = {
     "load": "mlir",
     "make_mesh": "sharding",
     "save": "mlir",
+    "PartitionRules": "partition_rules",
+    "Rule": "partition_rules",
+    "Pass": "passes",
+    "run_pipeline": "passes",
+    "build_report": "report",
+    "check": "runtime",
+    "compile_module": "runtime",
+    "run": "runtime",
 }
 
 __all__ = [
@@ -59,13 +75,21 @@ __all__ = [
     "Module",
     "NamedSharding",
     "P",
+    "PartitionRules",
     "PartitionSpec",
+    "Pass",
+    "Rule",
     "Sharding",
     "ShardingError",
     "SingleDeviceSharding",
     "TensorSharding",
+    "build_report",
+    "check",
+    "compile_module",
     "load",
     "make_mesh",
+    "run",
+    "run_pipeline",
     "save",
 ]
 

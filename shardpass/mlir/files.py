@@ -40,6 +40,23 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
         ) from error
 
 
+def check_target(path: str | os.PathLike[str]) -> None:
+    """Refuse a place that nothing can be written to, before the work that would end there.
+
+    Raises:
+      ShardingError: ``unwritable``.
+    """
+    target = Path(os.path.realpath(path))
+    if not target.parent.is_dir():
+        raise ShardingError(
+            "unwritable",
+            f"cannot write {os.fspath(path)}: the folder {target.parent} does not exist",
+            help=f"make it first: mkdir -p {target.parent}",
+        )
+    if target.is_dir():
+        raise ShardingError("unwritable", f"cannot write {os.fspath(path)}: it is a folder")
+
+
 def write_whole(path: str | os.PathLike[str], data: bytes) -> None:
     """Write ``data`` to ``path`` whole or not at all.
 
@@ -51,11 +68,10 @@ def write_whole(path: str | os.PathLike[str], data: bytes) -> None:
     Raises:
       ShardingError: ``unwritable``, with the system's reason.
     """
+    check_target(path)
     target = Path(os.path.realpath(path))
     try:
         if target.exists() and not target.is_file():
-            if target.is_dir():
-                raise IsADirectoryError(21, "is a directory")
             target.write_bytes(data)
             return
         with _beside(target) as (descriptor, temporary):
@@ -66,12 +82,8 @@ def write_whole(path: str | os.PathLike[str], data: bytes) -> None:
             os.chmod(temporary, _mode(target))
             os.replace(temporary, target)
     except OSError as error:
-        missing = not target.parent.is_dir()
         raise ShardingError(
-            "unwritable",
-            f"cannot write {os.fspath(path)}: "
-            + (f"the folder {target.parent} does not exist" if missing else _reason(error)),
-            help=f"make it first: mkdir -p {target.parent}" if missing else None,
+            "unwritable", f"cannot write {os.fspath(path)}: {_reason(error)}"
         ) from error
 
 

@@ -1,0 +1,90 @@
+"""A command's work, kept away from the person's terminal.
+
+The body of every command runs here: in a child process, so that an abort inside XLA or a native
+pass becomes a message, and inside a net that turns whatever is raised into diagnostics and an exit
+code.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+
+import click
+
+from shardpass.cli.console import Console
+from shardpass.diagnostics import Diagnostic, Severity, ShardingError
+
+FAILED = 1
+USAGE = 2
+DIED = 3
+_INTERRUPTED = 130
+
+_current = Console()
+
+
+def console() -> Console:
+    """The console of the command whose body is running."""
+    return _current
+
+
+def guarded(context: click.Context, body: Callable[..., int], *arguments: object) -> None:
+    """Run ``body(*arguments)`` in a child process and exit with the code that it returns.
+
+    ``body`` is a function of a module, and its arguments can be pickled: where this process cannot
+    be forked they travel to a new one.
+    """
+    from shardpass.runtime.child import in_child
+
+    console = context.find_object(Console) or Console()
+    settings = replace(console, write=None)  # pyright: ignore[reportArgumentType]
+    try:
+        code = in_child(run_body, body, arguments, settings, progress=console.write)
+    except ShardingError as error:
+        console.report(error.diagnostics)
+        code = DIED
+    except KeyboardInterrupt:
+        code = _INTERRUPTED
+    context.exit(code)
+
+
+def run_body(
+    body: Callable[..., int],
+    arguments: tuple[object, ...],
+    settings: Console,
+    progress: Callable[[str], None],
+) -> int:
+    """The exit code of ``body``, with everything it raises reported through ``progress``."""
+    global _current
+    _current = replace(settings, write=progress)
+    try:
+        return body(*arguments)
+    except ShardingError as error:
+        _current.report(error.diagnostics)
+        return USAGE if error.slug == "usage" else FAILED
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read the output has had enough; Python would complain at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except MemoryError:
+        _report_fault("out of memory", "give the process more, or take a smaller module")
+        return DIED
+    except Exception as error:
+        # The border to the person's terminal: no traceback crosses it unless asked for.
+        if os.environ.get("SHARDPASS_TRACEBACK"):
+            import traceback
+
+            _current.say(traceback.format_exc())
+        _report_fault(
+            f"{type(error).__name__}: {' '.join(str(error).split())}",
+            "this is a fault of shardpass; SHARDPASS_TRACEBACK=1 shows where it comes from",
+        )
+        return DIED
+
+
+def _report_fault(message: str, help: str) -> None:
+    _current.report([Diagnostic(Severity.ERROR, "internal", message, help=help)])

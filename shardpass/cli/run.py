@@ -1,0 +1,193 @@
+"""``shardpass run``: a module on devices, and the proof that sharding changed nothing."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shardpass.cli.guard import FAILED, console, guarded
+from shardpass.cli.options import (
+    devices_option,
+    example,
+    module_argument,
+    partitioner_option,
+)
+
+if TYPE_CHECKING:
+    from shardpass.mlir import Module
+    from shardpass.runtime import CheckResult, RunResult
+
+
+@dataclass(frozen=True)
+class _Request:
+    module: str
+    devices: int | None
+    check: bool
+    inputs: str | None
+    seed: int
+    tolerance: float | None
+    partitioner: Any
+    save_results: str | None
+    as_json: bool
+
+
+@click.command(
+    short_help="Run a module on devices, and compare it with its unsharded self.",
+    epilog=example(
+        "shardpass run sharded.mlir --devices 8 --check",
+        "shardpass run sharded.mlir --devices 8 --inputs batch.npz --save-results out.npz",
+    ),
+)
+@module_argument
+@devices_option
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Run the unsharded program as well, on one device, and compare every result.",
+)
+@click.option("--inputs", metavar="FILE", help="An .npz with the arguments, by their paths.")
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="What made-up inputs are drawn from.",
+)
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(min=0),
+    metavar="ERROR",
+    help="The relative L2 error to allow; by default that of each element type.",
+)
+@partitioner_option
+@click.option("--save-results", metavar="FILE", help="Write the results to an .npz.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_context
+def run(context: click.Context, **options: Any) -> None:
+    """Compile MODULE through XLA's SPMD partitioner and run it.
+
+    Without --inputs the arguments are made up, the same ones for the same seed: integers that index
+    stay in range, arguments of a square root or a logarithm are positive.
+    """
+    request = _Request(**options)
+    if request.check and request.save_results:
+        raise click.UsageError("--save-results goes with a plain run, not with --check")
+    if request.tolerance is not None and not request.check:
+        raise click.UsageError("--tolerance goes with --check")
+    guarded(context, _run, request)
+
+
+def _run(request: _Request) -> int:
+    from shardpass.mlir import load
+    from shardpass.runtime import request_cpu_devices
+    from shardpass.runtime.preflight import device_count
+
+    with console().step(f"read {request.module}"):
+        module = load(request.module)
+    devices = request.devices or device_count(module)
+    request_cpu_devices(devices)
+    if request.check:
+        return _check(module, devices, request)
+    return _run_once(module, devices, request)
+
+
+def _run_once(module: Module, devices: int, request: _Request) -> int:
+    from shardpass.runtime import run as run_module
+
+    with console().step(f"run on {devices} devices"):
+        result = run_module(
+            module,
+            devices=devices,
+            inputs=request.inputs,
+            seed=request.seed,
+            partitioner=request.partitioner,
+            keep=False,
+            save=request.save_results,
+        )
+    if request.as_json:
+        click.echo(json.dumps(result.to_json(), indent=2))
+    else:
+        _print_run(result)
+    return 0
+
+
+def _check(module: Module, devices: int, request: _Request) -> int:
+    from shardpass.runtime import check as check_module
+
+    out = console()
+    result = check_module(
+        module,
+        devices=devices,
+        inputs=request.inputs,
+        seed=request.seed,
+        tolerance=request.tolerance,
+        partitioner=request.partitioner,
+        progress=lambda step: out.say(f"{step} ..."),
+    )
+    if request.as_json:
+        click.echo(json.dumps(result.to_json(), indent=2))
+    else:
+        _print_check(result)
+    out.report(result.diagnostics)
+    return 0 if result.ok else FAILED
+
+
+def _print_run(result: RunResult) -> None:
+    from shardpass.cli.tables import print_table
+
+    print_table(
+        ["result", "shape", "dtype", "shard", "norm"],
+        [
+            [row.path, _by(row.shape), row.dtype, _by(row.shard_shape), f"{row.norm:.6g}"]
+            for row in result.rows
+        ],
+    )
+    partitioner = f" through {result.partitioner}" if result.partitioner else ""
+    click.echo(f"ran on {result.devices} devices{partitioner}: {len(result.rows)} results")
+    wrong = [row.path for row in result.rows if not row.finite]
+    if wrong:
+        click.echo(f"not finite: {', '.join(wrong)}")
+
+
+def _print_check(result: CheckResult) -> None:
+    from shardpass.cli.tables import print_table
+
+    shown = sorted(result.rows, key=lambda row: (row.ok, -row.error / (row.limit or 1)))[:_MOST]
+    print_table(
+        ["result", "shape", "dtype", "error", "limit", "decided by", ""],
+        [
+            [
+                row.path,
+                _by(row.shape),
+                row.dtype,
+                f"{row.error:.2e}",
+                f"{row.limit:.2e}",
+                row.decided_by,
+                "equal" if row.ok else "DIFFERS" if row.decided_by != "not-a-proof" else "NO PROOF",
+            ]
+            for row in shown
+        ],
+    )
+    if len(result.rows) > len(shown):
+        click.echo(f"... and {len(result.rows) - len(shown)} results nearer to equal")
+    settled = dict.fromkeys(("tolerance", "noise"), 0)
+    for row in result.rows:
+        if row.ok and row.decided_by in settled:
+            settled[row.decided_by] += 1
+    passed = sum(row.ok for row in result.rows)
+    click.echo(
+        f"check {'passed' if result.ok else 'FAILED'}: {passed} of {len(result.rows)} results on "
+        f"{result.devices} devices equal the unsharded program's "
+        f"({settled['tolerance']} within the tolerance of their type, {settled['noise']} within 8 "
+        "times the program's own noise)"
+    )
+
+
+_MOST = 12
+
+
+def _by(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape)) or "scalar"

@@ -1,0 +1,134 @@
+"""``shardpass shard``: a module that nobody annotated, sharded."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shardpass.cli.guard import console, guarded
+from shardpass.cli.options import emit_option, example, module_argument
+
+if TYPE_CHECKING:
+    from shardpass.mlir import Emit, Module
+
+
+@dataclass(frozen=True)
+class _Request:
+    module: str
+    output: str
+    mesh: str | None
+    rules: str | None
+    pipeline: str | None
+    notation: str
+    emit: Emit | None
+    conflicts: str | None
+    indivisible: str | None
+
+
+@click.command(
+    short_help="Annotate a module by rules, and propagate.",
+    epilog=example(
+        "shardpass shard step.mlir -o sharded.mlir --mesh data=2,model=4 --rules rules.toml",
+        "shardpass shard step.mlir -o sharded.mlirbc --rules rules.toml --notation mhlo",
+    ),
+)
+@module_argument
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    metavar="OUT",
+    help="Where the sharded module goes; - for standard output.",
+)
+@click.option("--mesh", metavar="NAME=SIZE,...", help="The mesh; instead of the one in the rules.")
+@click.option("--rules", metavar="FILE", help="The partition rules, a TOML file.")
+@click.option(
+    "--pipeline",
+    metavar="TEXT",
+    help="The passes to run; by default sp-verify,sp-annotate,sp-propagate.",
+)
+@click.option(
+    "--notation",
+    type=click.Choice(["sdy", "mhlo"]),
+    default="sdy",
+    show_default=True,
+    help="Write Shardy's attributes, or GSPMD's.",
+)
+@click.option(
+    "--conflicts",
+    type=click.Choice(["first", "error"]),
+    help="Where two rules differ on a value: take the first, or refuse.",
+)
+@click.option(
+    "--indivisible",
+    type=click.Choice(["error", "replicate"]),
+    help="Where a dimension does not divide: refuse, or leave it whole and say so.",
+)
+@emit_option
+@click.pass_context
+def shard(context: click.Context, **options: Any) -> None:
+    """Read MODULE (StableHLO text or bytecode), shard it and write it to OUT.
+
+    The file is written whole or not at all.
+    """
+    request = _Request(**options)
+    if request.rules is None and request.pipeline is None:
+        raise click.UsageError("nothing says how to shard: give --rules FILE, or --pipeline TEXT")
+    guarded(context, _shard, request)
+
+
+def _shard(request: _Request) -> int:
+    from shardpass.mlir import files, load, save
+    from shardpass.partition_rules.mesh_text import parse_mesh
+    from shardpass.passes import run_pipeline
+
+    out = console()
+    if request.output != "-":
+        files.check_target(request.output)
+    mesh = None if request.mesh is None else parse_mesh(request.mesh)
+    pipeline = _pipeline(request, mesh)
+    with out.step(f"read {request.module}"):
+        module = load(request.module)
+    with out.step("shard"):
+        result = run_pipeline(module, pipeline, mesh=mesh, rules=request.rules, in_place=True)
+    out.report(result.diagnostics)
+    with out.step(f"write {request.output}"):
+        if request.output == "-":
+            _to_standard_output(result.module, request.emit)
+        else:
+            save(result.module, request.output, emit=request.emit)
+    if request.output != "-":
+        click.echo(request.output)
+    return 0
+
+
+def _pipeline(request: _Request, mesh: Any) -> list[Any]:
+    from shardpass.passes import build
+    from shardpass.passes.annotate import Annotate
+    from shardpass.passes.export_mhlo import ExportMhlo
+    from shardpass.passes.propagate import Propagate
+    from shardpass.passes.verify import Verify
+
+    if request.pipeline is None:
+        annotate = Annotate(
+            rules=request.rules,
+            mesh=mesh,
+            conflicts=request.conflicts,
+            indivisible=request.indivisible,
+        )
+        steps: list[Any] = [Verify(), annotate, Propagate()]
+    else:
+        steps = list(build(request.pipeline))
+    if request.notation == "mhlo" and not any(isinstance(step, ExportMhlo) for step in steps):
+        steps.append(ExportMhlo())
+    return steps
+
+
+def _to_standard_output(module: Module, emit: Emit | None) -> None:
+    if emit == "bytecode":
+        sys.stdout.buffer.write(module.bytecode())
+    else:
+        click.echo(module.text(), nl=False)
