@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 from shardpass.diagnostics import Diagnostic, Excerpt, ShardingError
@@ -245,6 +246,7 @@ def _checked_shape(shape: Any) -> tuple[int | str, ...] | None:
 _ESCAPED = re.compile(r"\\([^\w\s])|([^\\*+?{}\[\]()|^$])|(.)", re.DOTALL)
 
 
+@lru_cache(1024)
 def _literal(pattern: str) -> str | None:
     """The one text that ``pattern`` spells out; ``None`` if it can match several."""
     body = pattern.removeprefix("^").removeprefix(r"\A")

@@ -13,6 +13,7 @@ from shardpass.report.fold import FoldedRow, fold, unfolded
 from shardpass.report.model import CompiledFigures, MemoryFigures, Report, Totals, ValueRow
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+_LONGEST_SPEC = 32
 
 
 def render_terminal(
@@ -70,42 +71,56 @@ def _headline(report: Report) -> Text:
 
 
 def _value_table(title: str, rows: Sequence[FoldedRow], count: int, totals: Totals) -> Table:
-    table = Table(
-        title=Text(f"{count} {title if count != 1 else title.removesuffix('s')}", style="bold"),
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        show_footer=True,
-        pad_edge=False,
-    )
-    table.add_column("path", Text("total"), overflow="fold", ratio=3)
-    table.add_column("type", overflow="fold")
-    table.add_column("spec", overflow="fold")
-    table.add_column("shard", overflow="fold")
+    counted = f"{count} {title if count != 1 else title.removesuffix('s')}"
+    table = _table(f"{counted}: each device holds {totals.ratio:.3f} of the bytes")
+    are_folded = any(len(row.rows) > 1 for row in rows)
+    specs = [row.example.spec if row.example.spec is not None else "-" for row in rows]
+    table.add_column("path", Text("total"), overflow="fold")
+    if are_folded:
+        table.add_column("", justify="right", no_wrap=True)
+    table.add_column("type", no_wrap=True)
+    # A list of device ids is as long as it likes; anything shorter is best read on one line.
+    table.add_column("spec", overflow="fold", no_wrap=max(map(len, specs)) <= _LONGEST_SPEC)
+    table.add_column("shard", no_wrap=True)
     table.add_column("bytes", Text(human_bytes(totals.bytes)), justify="right", no_wrap=True)
     table.add_column(
-        "per device",
-        Text(f"{human_bytes(totals.bytes_per_device)} ({totals.ratio:.3f})"),
-        justify="right",
-        no_wrap=True,
+        "per device", Text(human_bytes(totals.bytes_per_device)), justify="right", no_wrap=True
     )
-    for row in rows:
+    for row, spec in zip(rows, specs, strict=True):
         one = row.example
+        times = [Text(f"x{len(row.rows)}" if len(row.rows) > 1 else "")] if are_folded else []
         table.add_row(
-            Text(row.path + (f"  x{len(row.rows)}" if len(row.rows) > 1 else "")),
-            Text(_type_text(one)),
-            Text(one.spec if one.spec is not None else "-"),
+            Text(row.path),
+            *times,
+            Text("x".join([*map(str, one.shape), one.dtype]) + ("*" if _shares(one) else "")),
+            Text(spec),
             Text("x".join(map(str, one.shard_shape)) if one.shape else "scalar"),
             Text(human_bytes(row.bytes)),
             Text(human_bytes(row.bytes_per_device)),
         )
+    if any(_shares(row.example) for row in rows):
+        is_result = any(row.example.alias_of is not None for row in rows)
+        legend = "in the buffer of a donated argument" if is_result else "donated"
+        table.caption = Text(f"* {legend}")
+        table.caption_justify = "left"
     return table
 
 
-def _type_text(row: ValueRow) -> str:
-    text = "x".join([*map(str, row.shape), row.dtype])
-    if row.donated:
-        text += " donated"
-    return f"{text} aliased" if row.alias_of is not None else text
+def _shares(row: ValueRow) -> bool:
+    """Whether the buffer is a donated argument's."""
+    return row.donated or row.alias_of is not None
+
+
+def _table(title: str, *, show_header: bool = True) -> Table:
+    return Table(
+        title=Text(title, style="bold"),
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+        show_header=show_header,
+        show_footer=True,
+    )
 
 
 def _print_compiled(compiled: CompiledFigures, console: Console) -> None:
@@ -113,13 +128,7 @@ def _print_compiled(compiled: CompiledFigures, console: Console) -> None:
     if not collectives.rows:
         console.print(Text("no collectives", style="bold"))
     else:
-        table = Table(
-            title=Text("collectives, per device and run", style="bold"),
-            title_justify="left",
-            box=box.SIMPLE_HEAD,
-            show_footer=True,
-            pad_edge=False,
-        )
+        table = _table("collectives, per device and run")
         more = "+" if any(row.at_least for row in collectives.rows) else ""
         table.add_column("kind", Text("total"))
         table.add_column("count", Text(f"{collectives.count}{more}"), justify="right")
@@ -143,14 +152,7 @@ def _print_compiled(compiled: CompiledFigures, console: Console) -> None:
 
 def _memory_table(memory: MemoryFigures) -> Table:
     peak = "peak, estimated" if memory.peak_is_estimate else "peak"
-    table = Table(
-        title=Text("memory per device", style="bold"),
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        show_header=False,
-        show_footer=True,
-        pad_edge=False,
-    )
+    table = _table("memory per device", show_header=False)
     table.add_column("kind", Text(peak))
     table.add_column("bytes", Text(human_bytes(memory.peak)), justify="right", no_wrap=True)
     for kind, size in (

@@ -60,22 +60,24 @@ def test_a_report() -> None:
         "mesh @mesh: data=2, model=4 (8 devices)",
     ]
     assert 'x 8x16xf32 [{"data"}, {}] 4x16 512 B 256 B' in shown
-    assert 'params.w 16x64xbf16 donated [{?}, {"model"}] 16x16 2.0 KiB 512 B' in shown
-    assert "count f32 donated - scalar 4 B 4 B" in shown
-    assert "result.1 f32 aliased - scalar 4 B 4 B" in shown
-    assert "total 2.5 KiB 785 B (0.303)" in shown
-    assert "5 arguments" in shown
-    assert "2 results" in shown
+    assert 'params.w 16x64xbf16* [{?}, {"model"}] 16x16 2.0 KiB 512 B' in shown
+    assert "count f32* - scalar 4 B 4 B" in shown
+    assert "result.1 f32* - scalar 4 B 4 B" in shown
+    assert "total 2.5 KiB 785 B" in shown
+    assert "5 arguments: each device holds 0.303 of the bytes" in shown
+    assert "2 results: each device holds 0.504 of the bytes" in shown
+    assert "* donated" in shown
+    assert "* in the buffer of a donated argument" in shown
 
 
 def test_layers_are_folded_unless_all_are_asked_for() -> None:
     report = layers(12)
     folded = lines(report)
-    assert 'h.{0..11}.w x12 1024x8xf32 donated [{"x"}, {}] 512x8 384.0 KiB 192.0 KiB' in folded
-    assert "total 384.0 KiB 192.0 KiB (0.500)" in folded
+    assert 'h.{0..11}.w x12 1024x8xf32* [{"x"}, {}] 512x8 384.0 KiB 192.0 KiB' in folded
+    assert "total 384.0 KiB 192.0 KiB" in folded
     everything = lines(report, show_all=True)
     assert sum(line.startswith("h.") for line in everything) == 12
-    assert 'h.11.w 1024x8xf32 donated [{"x"}, {}] 512x8 32.0 KiB 16.0 KiB' in everything
+    assert 'h.11.w 1024x8xf32* [{"x"}, {}] 512x8 32.0 KiB 16.0 KiB' in everything
 
 
 def test_brackets_are_not_taken_for_markup() -> None:
@@ -83,7 +85,7 @@ def test_brackets_are_not_taken_for_markup() -> None:
     shown = lines(Report("m[/]", "sdy", 1, (), (row,), ()))
     assert shown[0] == "m[/]: sdy shardings, 1 device"
     assert "a[bold] 1xf32 [red] 1 4 B 4 B" in shown
-    assert "1 argument" in shown
+    assert "1 argument: each device holds 1.000 of the bytes" in shown
 
 
 def test_compiled_figures() -> None:
