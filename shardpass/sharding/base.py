@@ -68,7 +68,7 @@ class Sharding(abc.ABC):
         Raises:
           ShardingError: as :meth:`canonical`.
         """
-        return canon.to_hlo(self.canonical(ndim), self.manual_axes)
+        return _tiles(self, ndim)
 
     def to_mhlo(self, ndim: int) -> str:
         """The ``mhlo.sharding`` of a value of ``ndim`` dimensions: ``{devices=[2,4]<=[8]}``.
@@ -76,7 +76,7 @@ class Sharding(abc.ABC):
         Raises:
           ShardingError: as :meth:`canonical`.
         """
-        return str(self.canonical_hlo(ndim))
+        return _mhlo_text(self, ndim)
 
     def to_sdy(self, ndim: int) -> str:
         """The ``sdy.sharding`` of a value of ``ndim`` dimensions, the mesh inlined.
@@ -174,6 +174,16 @@ def normal_form(sharding: JaxSharding, ndim: int) -> HloSharding:
     if isinstance(sharding, Sharding):
         return sharding.canonical_hlo(ndim)
     return HloSharding.parse(lowering.hlo_text(sharding, ndim))
+
+
+@functools.lru_cache(maxsize=4096)
+def _tiles(sharding: Sharding, ndim: int) -> HloSharding:
+    return canon.to_hlo(sharding.canonical(ndim), sharding.manual_axes)
+
+
+@functools.lru_cache(maxsize=4096)
+def _mhlo_text(sharding: Sharding, ndim: int) -> str:
+    return str(sharding.canonical_hlo(ndim))
 
 
 @functools.lru_cache(maxsize=4096)

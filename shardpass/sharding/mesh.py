@@ -187,13 +187,18 @@ class Mesh(_Standing):
         """The same axes without devices."""
         return Mesh.from_jax(self._held.abstract_mesh.update(abstract_device=None))
 
-    def update(self, **changes: Any) -> Mesh:
-        """A copy with other ``devices`` or ``axis_sizes``, ``axis_names`` or ``axis_types``."""
-        known: dict[str, Any] = {"axis_names": self.axis_names, "axis_types": self.axis_types}
-        if not changes.keys() & {"devices", "axis_sizes"}:
-            sizes = {"axis_sizes": self.axis_sizes}
-            known |= sizes if self.is_device_free else {"devices": self.devices}
-        return Mesh(**{**known, **changes})
+    def update(self, *arguments: Any, **changes: Any) -> Mesh:
+        """A copy with other ``devices`` (or ``axis_sizes``), ``axis_names`` or ``axis_types``.
+
+        Takes what JAX's mesh of the kind takes, in its order; one axis type stands for all.
+
+        Raises:
+          ShardingError: ``bad-mesh``, ``duplicate-device``.
+        """
+        if isinstance(changes.get("axis_types"), AxisType):
+            count = len(changes.get("axis_names", self.axis_names))
+            changes["axis_types"] = axis_types_of(changes["axis_types"], count)
+        return Mesh.from_jax(self._held.update(*arguments, **changes))
 
     # What it is -----------------------------------------------------------------------------------
 
@@ -266,7 +271,9 @@ class Mesh(_Standing):
         Raises:
           ShardingError: ``device-free``.
         """
-        return Mesh.from_jax(self.require_devices("local_mesh").local_mesh)
+        local = self.require_devices("local_mesh").local_mesh
+        # JAX's own forgets the axis types.
+        return Mesh.from_jax(local.update(axis_types=self.axis_types))
 
     @property
     def is_multi_process(self) -> bool:

@@ -49,13 +49,17 @@ def test_members(devices, mesh):
     assert mesh.size == 8
     assert mesh.devices.tolist() == devices.tolist()
     assert mesh.device_ids.tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
-    assert mesh.local_mesh.shape == mesh.shape
+    assert mesh.local_mesh == mesh
     assert mesh.local_devices == jax.local_devices()
     assert not mesh.is_multi_process
     assert not mesh.is_device_free
     assert mesh.mesh_shape == MeshShape.of(x=2, y=4)
     assert mesh.abstract_mesh == JaxMesh(devices, ("x", "y"), axis_types=AUTO).abstract_mesh
     assert not mesh.empty
+
+
+def test_local_mesh_keeps_the_axis_types(explicit_mesh):
+    assert explicit_mesh.local_mesh == explicit_mesh
 
 
 def test_one_name_for_one_dimension():
@@ -117,8 +121,10 @@ def test_update(devices, mesh):
     assert mesh.update(axis_names=("a", "b")) == Mesh(devices, ("a", "b"))
     assert mesh.update(axis_types=EXPLICIT).axis_types == EXPLICIT
     assert mesh.update(devices=devices.T).axis_sizes == (4, 2)
-    assert mesh.update(axis_sizes=(16, 16)) == Mesh.of(x=16, y=16)
+    assert mesh.update(devices.T, ("a", "b")) == Mesh(devices.T, ("a", "b"))
     assert Mesh.of(x=2).update(axis_names=("z",)) == Mesh.of(z=2)
+    assert Mesh.of(x=2).update((16,), ("z",)) == Mesh.of(z=16)
+    refused("bad-mesh", lambda: mesh.update(axis_names=("x", "x")), '"x" stands 2 times')
 
 
 @pytest.mark.parametrize(
