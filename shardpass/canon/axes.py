@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from shardpass.canon.mesh import MeshShape
 from shardpass.canon.mlir_string import quote
+from shardpass.canon.scanner import LARGEST_INTEGER
 from shardpass.diagnostics import ShardingError
 
 
@@ -34,6 +35,8 @@ class AxisRef:
             raise ShardingError("bad-sub-axis", f"the pre-size of {self} is below 1")
         if self.size is not None and self.size < 2:
             raise ShardingError("bad-sub-axis", f"the size of {self} is below 2")
+        if (self.pre_size or 1) * (self.size or 1) > LARGEST_INTEGER:
+            raise ShardingError("bad-sub-axis", f"{self} ends beyond 64 bits")
 
     @property
     def is_full(self) -> bool:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from shardpass.canon import layout
-from shardpass.canon.axes import AxisRef, DimSharding, check_axes
+from shardpass.canon.axes import AxisRef, DimSharding
 from shardpass.canon.hlo_sharding import HloKind, HloSharding, SubgroupType
 from shardpass.canon.mesh import MeshShape
 from shardpass.canon.named_hlo import NamedHlo
@@ -40,30 +41,12 @@ def to_hlo(sharding: TensorSharding, manual_axes: Sequence[str | AxisRef] = ()) 
     mesh = sharding.mesh
     manual = [AxisRef(axis) if isinstance(axis, str) else axis for axis in manual_axes]
     manual.sort(key=lambda axis: (mesh.axis_index(axis.name), axis.bounds(mesh)[0]))
-    if manual:
-        check_axes(
-            mesh,
-            sharding.dims,
-            (
-                ("the replicated axes", sharding.replicated),
-                ("the unreduced axes", sharding.unreduced),
-                ("the manual axes", manual),
-            ),
-        )
-    return _lower(sharding, tuple(manual), None)
+    return _lower(NamedHlo(sharding, tuple(manual)))
 
 
 def named_to_hlo(named: NamedHlo) -> HloSharding:
     """The tiles of a V3 sharding, which remembers that it was one."""
-    lowered = _lower(named.sharding, named.manual, named.order)
-    return HloSharding(
-        lowered.kind,
-        lowered.tile,
-        lowered.subgroup_types,
-        lowered.device,
-        reduction=lowered.reduction,
-        named=named,
-    )
+    return replace(_lower(named), named=named)
 
 
 def from_hlo(sharding: HloSharding, rank: int, mesh: MeshShape | None = None) -> TensorSharding:
@@ -127,16 +110,15 @@ def manual_axes(sharding: HloSharding, mesh: MeshShape) -> tuple[AxisRef, ...]:
     return _axes_of(layout.coalesce(layout.ascending(groups[index])), mesh, sharding)
 
 
-def _lower(
-    sharding: TensorSharding, manual: tuple[AxisRef, ...], order: TileAssignment | None
-) -> HloSharding:
+def _lower(named: NamedHlo) -> HloSharding:
+    sharding, manual, order = named.sharding, named.manual, named.order
     mesh = sharding.mesh
     if mesh.is_maximal and mesh.device_ids:
         return HloSharding.maximal(mesh.device_ids[0])
-    every_axis = tuple(AxisRef(name) for name in mesh.names)
-    if every_axis and manual == every_axis:
+    # What is the whole mesh is said so even where the mesh is one device, as XLA says it.
+    if named.is_manual:
         return HloSharding.manual()
-    if every_axis and sharding.unreduced == every_axis:
+    if named.is_unreduced:
         return HloSharding.unreduced(sharding.reduction)
     if mesh.size == 1:
         return HloSharding.replicated()

@@ -39,6 +39,7 @@ _WHOLE: Final = {
     kind.value: kind
     for kind in (HloKind.REPLICATED, HloKind.MANUAL, HloKind.UNKNOWN, HloKind.UNREDUCED)
 }
+_SUBGROUPS: Final = {subgroup.value: subgroup for subgroup in SubgroupType}
 _ENTRIES: Final = (
     *_WHOLE,
     "maximal",
@@ -264,11 +265,13 @@ class _Entries:
         scanner.skip_space()
         start = scanner.offset
         word = scanner.word()
-        for subgroup in SubgroupType:
-            if word == subgroup.value:
-                return subgroup
+        if word in _SUBGROUPS:
+            return _SUBGROUPS[word]
         scanner.offset = start
-        return scanner.unexpected("manual, unreduced or replicated")
+        wanted = "manual, unreduced or replicated"
+        if not word:
+            return scanner.unexpected(wanted)
+        return scanner.fail("syntax", f'"{word}" is not a subgroup: {wanted}', length=len(word))
 
     def _read_group(self, start: int) -> None:
         exact = self._scanner.text.startswith("shard_as", start)

@@ -58,8 +58,8 @@ class HloSharding:
 
     Made by the constructors named after the kinds, or read by :meth:`parse`; all give XLA's
     canonical form. ``str()`` is the text XLA prints: what was read as a V1 list or a named V3
-    sharding is printed as one. Equality and hash go by meaning, as in XLA: a list equals the iota
-    that says the same, and metadata does not count.
+    sharding is printed as one. Equality and hash go by meaning: a list equals the iota that says
+    the same, and metadata does not count, both as in XLA; names do not count either.
 
     Attributes:
       kind: which of the following count.
@@ -267,9 +267,9 @@ class HloSharding:
         if self.is_tuple:
             inner = ", ".join(element.to_text(metadata=metadata) for element in self.elements)
             return f"{{{inner}}}"
-        notes = self._all_metadata() if metadata else ()
         if self.named is not None:
-            return self.named.to_text(notes)
+            return self.named.to_text(self.metadata if metadata else ())
+        notes = self._all_metadata() if metadata else ()
         parts = [self._body()]
         if self.group:
             parts.append(str(self.group))
@@ -319,7 +319,7 @@ def _canonical(
             "bad-tile-assignment",
             f"{len(types)} subgroup types for {len(tile.dims)} tile dimensions",
         )
-    if tile.size == 1 and not types:
+    if tile.size == 1:
         raise ShardingError(
             "bad-tile-assignment",
             "a tile assignment of one device says nothing",

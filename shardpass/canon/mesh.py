@@ -23,7 +23,7 @@ class MeshShape:
     """Named axes, major to minor, and the ids of the devices if they are not ``0, 1, 2, ...``.
 
     A mesh of a million devices is a few numbers: no list of devices exists until
-    :meth:`device_array` is asked for one. ``str()`` is Shardy's text, ``sdy.mesh @name =`` left out.
+    :meth:`device_array` is asked for one. ``str()`` is Shardy's text.
 
     Attributes:
       axes: ``(name, size)`` pairs; the last axis varies fastest over the device ids.
@@ -32,7 +32,7 @@ class MeshShape:
         one id is *maximal*: everything lives whole on that device.
 
     Raises:
-      ShardingError: ``bad-mesh`` for a repeated or empty name, a size below one, more than
+      ShardingError: ``bad-mesh`` for a repeated name, a size below one, more than
         ``2**63 - 1`` devices, or ids that are not each of ``0 .. size - 1`` once. These are the
         rules of Shardy's own verifier, except that it lets the number of devices overflow.
     """
@@ -150,8 +150,6 @@ def _check_axes(axes: tuple[tuple[str, int], ...]) -> None:
             "bad-mesh", f'axis "{twice}" stands {names.count(twice)} times in the mesh {described}'
         )
     for name, size in axes:
-        if not name:
-            raise ShardingError("bad-mesh", f"an axis of size {size} has an empty name")
         if size < 1:
             raise ShardingError("bad-mesh", f'axis "{name}" has size {size}, below 1')
     if math.prod(sizes.values()) > LARGEST_INTEGER:

@@ -10,17 +10,41 @@ from typing import Final, TypeAlias
 # in capitals: {op_type="sdy::reduction_op" op_name="MAX"}.
 REDUCTION_OP: Final = "sdy::reduction_op"
 
-MetadataValue: TypeAlias = str | int | bool | tuple[int, ...]
+MetadataValue: TypeAlias = str | int | tuple[int, ...]
+
+# The fields of XLA's OpMetadata that its text knows, in the order in which it prints them, with
+# what an absent one means.
+DEFAULTS: Final[dict[str, MetadataValue]] = {
+    "op_type": "",
+    "op_name": "",
+    "source_file": "",
+    "source_line": 0,
+    "source_end_line": 0,
+    "source_column": 0,
+    "source_end_column": 0,
+    "profile_type": (),
+    "deduplicated_name": "",
+    "scheduling_name": "",
+    "stack_frame_id": 0,
+    "metadata_payload": "",
+}
+_ORDER = {name: index for index, name in enumerate(DEFAULTS)}
 
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """One ``{op_name="f" source_line=3}``: fields in the order in which they stand.
+    """One ``{op_name="f" source_line=3}``.
 
-    String values keep their escapes, so that printing gives the text that was read.
+    Attributes:
+      fields: names and values, brought into XLA's order; what is empty or zero is dropped, as XLA
+        drops it. String values keep their escapes.
     """
 
     fields: tuple[tuple[str, MetadataValue], ...] = ()
+
+    def __post_init__(self) -> None:
+        said = [(name, value) for name, value in self.fields if value != DEFAULTS[name]]
+        object.__setattr__(self, "fields", tuple(sorted(said, key=lambda f: _ORDER[f[0]])))
 
     @property
     def is_reduction(self) -> bool:
@@ -37,17 +61,15 @@ class Metadata:
         return "{" + " ".join(f"{name}={_value_text(value)}" for name, value in self.fields) + "}"
 
 
-def metadata_text(entries: Sequence[Metadata]) -> str:
+def metadata_text(entries: Sequence[Metadata], *, always_list: bool = False) -> str:
     """``metadata={...}`` for one entry, ``metadata={{...}, {...}}`` for several."""
-    if len(entries) == 1:
+    if len(entries) == 1 and not always_list:
         return f"metadata={entries[0]}"
     return f"metadata={{{', '.join(map(str, entries))}}}"
 
 
 def _value_text(value: MetadataValue) -> str:
     match value:
-        case bool():
-            return "true" if value else "false"
         case str():
             return f'"{value}"'
         case tuple():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -49,11 +50,7 @@ class NamedHlo:
         else:
             parts = [*self._mesh_parts(), *self._axis_parts()]
         if metadata:
-            # XLA writes a list here even for one entry.
-            entries = ", ".join(map(str, metadata))
-            parts.append(
-                f"metadata={{{entries}}}" if len(metadata) > 1 else metadata_text(metadata)
-            )
+            parts.append(metadata_text(metadata, always_list=True))
         return f"{{{', '.join(parts)}}}"
 
     def _mesh_parts(self) -> list[str]:
@@ -66,16 +63,31 @@ class NamedHlo:
             parts.append(f"device_ids=({','.join(map(str, mesh.device_ids))})")
         return parts
 
+    @property
+    def is_manual(self) -> bool:
+        """Whether the manual axes are the whole mesh, axes of size 1 aside."""
+        return self._is_whole_mesh(self.manual)
+
+    @property
+    def is_unreduced(self) -> bool:
+        """Whether the unreduced axes are the whole mesh, axes of size 1 aside."""
+        return self._is_whole_mesh(self.sharding.unreduced)
+
+    def _is_whole_mesh(self, axes: Sequence[AxisRef]) -> bool:
+        mesh = self.sharding.mesh
+        return bool(axes) and math.prod(axis.size_in(mesh) for axis in axes) == mesh.size
+
     def _axis_parts(self) -> list[str]:
         sharding = self.sharding
-        everything = tuple(AxisRef(name) for name in sharding.mesh.names)
-        if not sharding.dims and not sharding.replicated:
-            if not sharding.unreduced and not self.manual:
-                return ["replicated"]
-            if sharding.unreduced == everything:
-                return [f"unreduced={sharding.reduction}" if sharding.reduction else "unreduced"]
-            if self.manual == everything:
+        if not sharding.dims:
+            if self.is_manual:
                 return ["manual"]
+            if self.is_unreduced:
+                kind = f"={sharding.reduction}" if sharding.reduction else ""
+                listed = len(sharding.unreduced) < len(sharding.mesh.axes)
+                return [f"unreduced{kind}{_axes_text(sharding.unreduced) if listed else ''}"]
+            if not (sharding.replicated or sharding.unreduced or self.manual):
+                return ["replicated"]
         parts = [f"[{', '.join(map(_dim_text, sharding.dims))}]"]
         if sharding.replicated:
             parts.append(f"replicated={_axes_text(sharding.replicated)}")

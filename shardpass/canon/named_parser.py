@@ -5,8 +5,9 @@ no kinds of reduction::
 
     named ::= ('single_device' | 'maximal_mesh') '[' 'device_id=' integer ']' (',' metadata)?
             | 'mesh' '[' (name '=' integer (',' name '=' integer)*)? ']' (',' 'device_ids=' ids)?
-              ',' ('replicated' | 'manual' | 'unreduced' ('=' kind)? | dims (',' axes)*)
+              ',' ('replicated' | 'manual' | whole | dims (',' axes)*)
               (',' metadata)?
+    whole ::= 'unreduced' ('=' kind)? ('{' ref (',' ref)* '}')?
     ids   ::= '(' integers ')' | '(' '[' integers ']' ('T' '(' integers ')')? ')'
     dims  ::= '[' (dim (',' dim)*)? ']'
     dim   ::= '{' '}' | '{' '?' '}' | '{' ref (',' ref)* (',' '?')? '}'
@@ -75,8 +76,10 @@ def _named(scanner: Scanner) -> tuple[NamedHlo, tuple[Metadata, ...]]:
     every_axis = tuple(AxisRef(name) for name in mesh.names)
     if whole == "manual" and not every_axis:
         scanner.fail("bad-mesh", "manual on a mesh without axes", offset=start, length=6)
-    unreduced = every_axis if whole == "unreduced" else ()
-    reduction = _reduction(scanner) if whole == "unreduced" and scanner.accept("=") else None
+    unreduced, reduction = (), None
+    if whole == "unreduced":
+        reduction = _reduction(scanner) if scanner.accept("=") else None
+        unreduced = _refs(scanner) if scanner.sees("{") else every_axis
     metadata = _last_metadata(scanner)
     sharding = TensorSharding(mesh, (), (), unreduced, reduction if unreduced else None)
     return NamedHlo(sharding, every_axis if whole == "manual" else (), order), metadata

@@ -53,9 +53,20 @@ class Scanner:
         self.fail("syntax", f"expected {wanted}, found " + (f'"{found}"' if found else "the end"))
 
     def skip_space(self) -> None:
-        """Go to the next character that is not white space."""
+        """Go to the next character that is not white space.
+
+        Raises:
+          ShardingError: ``syntax`` at a comment. MLIR and HLO have them, attributes that hold one
+            do not occur, and no printer would keep it.
+        """
         match = _SPACE.match(self.text, self.offset)
         self.offset = match.end() if match else self.offset
+        if self.text.startswith(("//", "/*"), self.offset):
+            raise ShardingError(
+                "syntax",
+                "a comment inside a sharding",
+                excerpt=Excerpt.at(self.text, self.offset, 2),
+            )
 
     def sees(self, literal: str) -> bool:
         """Whether ``literal`` comes next, white space aside."""
@@ -117,8 +128,7 @@ class Scanner:
         start = self.offset
         match = _LIST_OF_DIGITS.match(self.text, start)
         if not match:
-            self.integer(what)  # says what is wrong: nothing there, or a sign
-            self.unexpected(what)
+            self._no_natural_number(what)
         self.offset = match.end()
         values = match[0].split(",")
         if max(map(len, values)) >= len(str(LARGEST_INTEGER)):
@@ -126,8 +136,7 @@ class Scanner:
                 self._value(found[0], found.start())
         if self.sees(","):
             self.offset += 1
-            self.integer(what)  # a list that ends in a comma, or goes on with a sign
-            self.unexpected(what)
+            self._no_natural_number(what)
         return list(map(int, values))
 
     def position_in_list(self, start: int, index: int) -> tuple[int, int]:
@@ -154,6 +163,13 @@ class Scanner:
             self.fail("syntax", f"{what} is not closed", offset=self.offset)
         self.offset = end + 1
         return self.text[start:end]
+
+    def _no_natural_number(self, what: str) -> NoReturn:
+        self.skip_space()
+        signed = _DIGITS.match(self.text, self.offset)
+        if not signed:
+            self.unexpected(what)
+        self.fail("syntax", f"{what} must be at least 0", length=len(signed[0]))
 
     def _value(self, digits: str, offset: int) -> int:
         # Eighteen digits always fit; int() on megabytes of digits would be quadratic, or refused.

@@ -152,6 +152,9 @@ class TileAssignment:
     def transposed(self, order: Sequence[int]) -> TileAssignment:
         """Dimension ``i`` of the result is dimension ``order[i]``; a list where no iota says it."""
         dims = tuple(self.dims[d] for d in order)
+        moved = [d for d in order if self.dims[d] > 1]
+        if moved == sorted(moved):
+            return self.reshaped(dims)
         modes = self.modes
         groups = None if modes is None else layout.split(modes, self.dims)
         if groups is not None:
