@@ -344,7 +344,12 @@ class Mesh(_Standing):
     # Showing and keeping --------------------------------------------------------------------------
 
     def __str__(self) -> str:
-        return f"Mesh({', '.join(f'{name!r}: {size}' for name, size in self._shape.axes)})"
+        pieces = [f"{name!r}: {size}" for name, size in self._shape.axes]
+        if any(axis_type is not AxisType.Auto for axis_type in self.axis_types):
+            pieces.append(f"axis_types={self.axis_types}")
+        if self.is_device_free:
+            pieces.append("no devices")
+        return f"Mesh({', '.join(pieces)})"
 
     def __repr__(self) -> str:
         types = f"axis_types={self.axis_types}"

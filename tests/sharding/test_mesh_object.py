@@ -258,6 +258,9 @@ def test_copy_and_pickle(mesh):
 
 def test_shows_itself(mesh):
     assert str(mesh) == "Mesh('x': 2, 'y': 4)"
+    assert str(Mesh.of(x=2, axis_types=AxisType.Explicit)) == (
+        "Mesh('x': 2, axis_types=(Explicit,), no devices)"
+    )
     assert repr(mesh) == (
         "Mesh(device_ids=[[0, 1, 2, 3], [4, 5, 6, 7]], axis_names=('x', 'y'), "
         "axis_types=(Auto, Auto))"

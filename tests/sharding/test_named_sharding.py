@@ -262,5 +262,5 @@ def test_shows_itself(mesh):
         "NamedSharding(Mesh('x': 2, 'y': 4), PartitionSpec('x'), memory_kind='device')"
     )
     assert repr(NamedSharding(Mesh.of(data=2), P())) == (
-        "NamedSharding(Mesh('data': 2), PartitionSpec())"
+        "NamedSharding(Mesh('data': 2, no devices), PartitionSpec())"
     )
