@@ -67,8 +67,7 @@ def _report(
     devices: int | None,
     partitioner: PartitionerChoice,
 ) -> int:
-    from rich.console import Console as Terminal
-
+    from shardpass.cli.tables import standard_output
     from shardpass.mlir import load
     from shardpass.report import build_report, render_terminal
 
@@ -79,7 +78,7 @@ def _report(
     if as_json:
         click.echo(json.dumps(found.to_json(), indent=2))
     else:
-        render_terminal(found, Terminal(), show_all=show_all)
+        render_terminal(found, standard_output(), show_all=show_all)
     return 0
 
 

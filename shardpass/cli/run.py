@@ -155,7 +155,8 @@ def _print_run(result: RunResult) -> None:
 def _print_check(result: CheckResult) -> None:
     from shardpass.cli.tables import print_table
 
-    shown = sorted(result.rows, key=lambda row: (row.ok, -row.error / (row.limit or 1)))[:_MOST]
+    nearest = sorted(result.rows, key=lambda row: (row.ok, -row.error / (row.limit or 1)))
+    shown = nearest[: max(_MOST, sum(not row.ok for row in result.rows))]
     print_table(
         ["result", "shape", "dtype", "error", "limit", "decided by", ""],
         [
@@ -186,7 +187,8 @@ def _print_check(result: CheckResult) -> None:
     )
 
 
-_MOST = 12
+#: Rows shown of a check that passed; those that failed are shown all.
+_MOST = 6
 
 
 def _by(shape: tuple[int, ...]) -> str:

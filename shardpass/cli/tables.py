@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+#: Columns of a file or a pipe, where nobody says (``COLUMNS``): wide enough for paths and shapes.
+_COLUMNS_OF_A_FILE = 140
+
+
+def standard_output() -> Console:
+    """Standard output as a place for tables."""
+    from rich.console import Console
+
+    if sys.stdout.isatty() or os.environ.get("COLUMNS"):
+        return Console()
+    return Console(width=_COLUMNS_OF_A_FILE)
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print ``rows`` under ``headings``, folded to the width of the terminal."""
     from rich.box import SIMPLE_HEAD
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -18,4 +35,4 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for row in rows:
         # Text and not markup: a path may hold square brackets.
         table.add_row(*(Text(cell) for cell in row))
-    Console().print(table)
+    standard_output().print(table)

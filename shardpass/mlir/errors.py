@@ -9,7 +9,8 @@ from typing import cast
 from jax.extend.mlir import ir
 
 from shardpass.diagnostics import Diagnostic, Severity, ShardingError, SourceLocation
-from shardpass.mlir.locations import file_positions
+from shardpass.mlir.locations import PARSED_TEXT, file_positions
+from shardpass.mlir.remedies import remedy_for
 
 _SEVERITIES = {
     ir.DiagnosticSeverity.ERROR: Severity.ERROR,
@@ -17,6 +18,9 @@ _SEVERITIES = {
     ir.DiagnosticSeverity.REMARK: Severity.REMARK,
     ir.DiagnosticSeverity.NOTE: Severity.REMARK,
 }
+
+#: How MLIR begins the note that prints the op, a whole function at times.
+_REPRINT = "see current operation"
 
 
 def from_mlir(found: ir.DiagnosticInfo | ir.Diagnostic) -> Diagnostic:
@@ -28,9 +32,10 @@ def from_mlir(found: ir.DiagnosticInfo | ir.Diagnostic) -> Diagnostic:
     return Diagnostic(
         _SEVERITIES[found.severity],
         "mlir",
-        _one_line(found.message),
+        message := _one_line(found.message),
         location,
-        notes=tuple(_note(note) for note in found.notes),
+        notes=tuple(_notes(found, location)),
+        help=remedy_for(message),
     )
 
 
@@ -47,13 +52,23 @@ def _typed(location: ir.Location) -> ir.Location:
     return ir.Location.from_attr(location.attr, location.context)
 
 
-def _note(note: ir.DiagnosticInfo | ir.Diagnostic) -> str:
-    place: SourceLocation | None = next(file_positions(_typed(note.location)), None)
-    text = _one_line(note.message)
-    # "see current operation: ..." prints the whole function.
-    if text.startswith("see current operation"):
+def _notes(found: ir.DiagnosticInfo | ir.Diagnostic, beside: SourceLocation | None) -> list[str]:
+    """The notes, without the one that prints the whole op again where its place is known."""
+    notes = [(_one_line(n.message), n.location) for n in found.notes]
+    return [
+        _note(text, next(file_positions(_typed(place)), None), beside)
+        for text, place in notes
+        if not (beside and text.startswith(_REPRINT))
+    ]
+
+
+def _note(text: str, place: SourceLocation | None, beside: SourceLocation | None) -> str:
+    if text.startswith(_REPRINT):
         text = text[:200] + ("..." if len(text) > 200 else "")
-    return f"{place}: {text}" if place and place.line else text
+    if place is None or not place.line or place == beside:
+        return text
+    # The text that is being parsed has no name of its own.
+    return f"line {place.line}: {text}" if place.file == PARSED_TEXT else f"{place}: {text}"
 
 
 def _one_line(text: str) -> str:

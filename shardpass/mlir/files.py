@@ -34,10 +34,9 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
     """
     try:
         return Path(path).read_bytes()
-    except OSError as error:
-        raise ShardingError(
-            "unreadable", f"cannot read {os.fspath(path)}: {_reason(error)}"
-        ) from error
+    except (OSError, ValueError) as error:  # A name with a null character is a ValueError.
+        name = os.fspath(path).replace("\0", "\\0")
+        raise ShardingError("unreadable", f"cannot read {name}: {_reason(error)}") from error
 
 
 def check_target(path: str | os.PathLike[str]) -> None:
@@ -106,5 +105,6 @@ def _mode(target: Path) -> int:
     return 0o666 & ~mask
 
 
-def _reason(error: OSError) -> str:
-    return (error.strerror or str(error)).lower()
+def _reason(error: OSError | ValueError) -> str:
+    said = error.strerror if isinstance(error, OSError) else None
+    return (said or str(error)).lower()

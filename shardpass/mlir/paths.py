@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import re
+import warnings
 
 _STEP = re.compile(
     r"""
@@ -38,7 +39,7 @@ def dotted(raw: str) -> str:
             break
         position = found.end()
         if found["quoted"] is not None:
-            steps.append(str(ast.literal_eval(found["quoted"])))
+            steps.append(_unquoted(found["quoted"]))
         else:
             steps.append(
                 next(s for s in (found["flat"], found["index"], found["name"]) if s is not None)
@@ -47,6 +48,14 @@ def dotted(raw: str) -> str:
     if len(steps) > 1 and raw.endswith(".value"):
         steps.pop()
     return ".".join(steps)
+
+
+def _unquoted(literal: str) -> str:
+    try:
+        with warnings.catch_warnings(action="ignore"):  # Of escapes that Python does not know.
+            return str(ast.literal_eval(literal))
+    except (SyntaxError, ValueError):
+        return literal[1:-1]
 
 
 def result_name(info: str | None, index: int, count: int) -> tuple[str, str]:

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from shardpass.diagnostics import Diagnostic, Excerpt, SourceLocation
+from shardpass.mlir.function_values import name_function_value
 from shardpass.mlir.locations import PARSED_TEXT
 
-_ENTRY = re.compile(r"func\.func\s+(?:public\s+)?@main\s*\(")
+_FUNCTION = re.compile(r"func\.func\s+(?:public\s+)?@(?P<name>[\w$.-]+)\s*\(")
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class SourceText:
         or result and has no location (JAX's text gives names instead) is placed at the entry
         function. One that already has a place elsewhere, in Python or a rules file, keeps it.
         """
+        diagnostic = name_function_value(diagnostic, self.text)
         found = diagnostic.location
         if found and found.file == PARSED_TEXT:
             return replace(
@@ -44,12 +46,18 @@ class SourceText:
 
     @cached_property
     def _entry(self) -> tuple[int, int] | None:
+        first = None
         for number, line in enumerate(self._lines, 1):
-            if found := _ENTRY.search(line):
-                return number, found.start() + 1
-        return None
+            if found := _FUNCTION.search(line):
+                if found["name"] == "main":
+                    return number, found.start() + 1
+                first = first or (number, found.start() + 1)
+        return first
 
     def _excerpt(self, line: int, column: int) -> Excerpt | None:
         if not 1 <= line <= len(self._lines):
             return None
-        return Excerpt(self._lines[line - 1], max(column, 1))
+        text = self._lines[line - 1]
+        # MLIR counts the bytes of UTF-8.
+        before = text.encode()[: max(column - 1, 0)].decode(errors="ignore")
+        return Excerpt(text, len(before) + 1)
