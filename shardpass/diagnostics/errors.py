@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shardpass.diagnostics.diagnostic import Diagnostic, Excerpt, Severity, SourceLocation
+from shardpass.diagnostics.render import underline
 
 
 class ShardingError(ValueError):
@@ -49,8 +50,7 @@ class ShardingError(ValueError):
         shown = self.diagnostic
         text = shown.message
         if shown.excerpt:
-            caret = " " * (shown.excerpt.column - 1) + "^" * shown.excerpt.length
-            text += f"\n  {shown.excerpt.text}\n  {caret}"
+            text += "".join(f"\n  {line}" for line in underline(shown.excerpt))
         for note in shown.notes:
             text += f"\n  note: {note}"
         if shown.help:

@@ -63,25 +63,25 @@ def read_expectations(text: str, first_line: int = 1) -> tuple[list[Expectation]
     """
     expectations: list[Expectation] = []
     faults: list[Diagnostic] = []
-    for number, line in enumerate(text.splitlines(), first_line):
+    # Line feeds alone, as MLIR counts lines.
+    for number, line in enumerate(text.split("\n"), first_line):
         if not _LOOKS_LIKE_ONE.search(line):
             continue
         found = _DIRECTIVE.search(line)
         if not found:
             faults.append(
-                Diagnostic(
-                    Severity.ERROR,
-                    "syntax",
-                    "not a comment of the form expected-error @+1 {{text}}",
-                    SourceLocation("-", number, 1),
-                    Excerpt(line),
-                )
+                _unreadable("not a comment of the form expected-error @+1 {{text}}", number, line)
             )
+            continue
+        try:
+            pattern = _pattern(found["text"], is_regex=bool(found["regex"]))
+        except re.error as error:
+            faults.append(_unreadable(f"the regex does not compile: {error}", number, line))
             continue
         expectations.append(
             Expectation(
                 Severity(found["severity"]),
-                _pattern(found["text"], is_regex=bool(found["regex"])),
+                pattern,
                 _line(found["where"], number),
                 number,
                 found["text"],
@@ -140,6 +140,12 @@ def verify(
         for e in wanted
     ]
     return faults
+
+
+def _unreadable(message: str, number: int, line: str) -> Diagnostic:
+    return Diagnostic(
+        Severity.ERROR, "syntax", message, SourceLocation("-", number, 1), Excerpt(line)
+    )
 
 
 def _line(where: str | None, number: int) -> int:

@@ -25,7 +25,7 @@ def render(diagnostic: Diagnostic) -> str:
     where = f"{diagnostic.location}: " if diagnostic.location else ""
     lines = [f"{where}{diagnostic.severity.value}[{diagnostic.slug}]: {diagnostic.message}"]
     if diagnostic.excerpt:
-        lines += _underline(diagnostic.excerpt)
+        lines += underline(diagnostic.excerpt)
     lines += [f"  note: {note}" for note in diagnostic.notes]
     if diagnostic.help:
         lines.append(f"  help: {diagnostic.help}")
@@ -43,7 +43,8 @@ def summary(diagnostics: Iterable[Diagnostic]) -> str:
     return ", ".join(parts)
 
 
-def _underline(excerpt: Excerpt) -> list[str]:
+def underline(excerpt: Excerpt) -> list[str]:
+    """The line of ``excerpt``, or what of a long one is around the caret, and the caret's line."""
     # Tabs keep the caret in place when they are copied into its own line.
     text, column = excerpt.text, excerpt.column
     if len(text) > _MOST_COLUMNS:
