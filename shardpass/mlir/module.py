@@ -85,7 +85,7 @@ class Module:
         """
         if debug_info is None:
             debug_info = self.source_text is None or "loc(" in self.source_text
-        return self.root.get_asm(enable_debug_info=debug_info)
+        return str(self.root.get_asm(enable_debug_info=debug_info))
 
     def bytecode(self) -> bytes:
         """The module as MLIR bytecode, locations included."""
