@@ -47,6 +47,7 @@ def check_aliases(
             before is None
             or after is None
             or not argument.is_tensor
+            or -1 in argument.sizes  # Reported as a dynamic shape already.
             or argument.type != result.type
         ):
             continue

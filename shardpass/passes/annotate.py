@@ -133,7 +133,7 @@ class _Annotation:
         self.mesh = mesh
         self.sink = sink
         self.shardings = Shardings(root)
-        self.mesh_name = self.shardings.name_of(mesh) or _free_name(self.shardings.meshes)
+        self.mesh_name = self.shardings.name_of(mesh) or _free_name(root)
         if self.mesh_name not in self.shardings.meshes:
             declare_mesh(root, self.mesh_name, mesh)
         self._used: set[int] = set()
@@ -144,7 +144,10 @@ class _Annotation:
         given = argument_attributes(self.function)
         returned = result_attributes(self.function)
         for value in arguments:
-            if not value.is_tensor or self._is_annotated(value, given[value.index]):
+            if not value.is_tensor:
+                continue
+            if self._is_annotated(value, given[value.index]):
+                self._note_use(value)
                 continue
             sharding, matched = self._sharding_for(value)
             if not matched:
@@ -153,14 +156,18 @@ class _Annotation:
                 given[value.index] = self._annotated(given[value.index], sharding)
         aliases = aliases_of(self.function)
         for value in results:
-            if not value.is_tensor or self._is_annotated(value, returned[value.index]):
+            if not value.is_tensor:
+                continue
+            if self._is_annotated(value, returned[value.index]):
+                self._note_use(value)
                 continue
             sharding, matched = self._sharding_for(value)
             if sharding:
                 returned[value.index] = self._annotated(returned[value.index], sharding)
             elif not matched and value.index in aliases:
-                own = given[aliases[value.index]]
-                if SDY_SHARDING in own:
+                donated = aliases[value.index]
+                own = given[donated]
+                if SDY_SHARDING in own and arguments[donated].type == value.type:
                     returned[value.index] = with_entry(
                         returned[value.index], SDY_SHARDING, own[SDY_SHARDING]
                     )
@@ -194,6 +201,12 @@ class _Annotation:
                 path=self._unmatched[0].path,
                 help="propagation decides about them; add a rule to say otherwise",
             )
+
+    def _note_use(self, value: EntryValue) -> None:
+        """Count the rules for a value that keeps the sharding it has: they did match something."""
+        match = self.rules.for_value(value.path, value.raw, value.sizes)
+        if match:
+            self._used |= {match.index, *match.others}
 
     def _sharding_for(self, value: EntryValue) -> tuple[TensorSharding | None, bool]:
         """The sharding that the rules give ``value``, and whether any rule matches it."""
@@ -253,6 +266,8 @@ class _Annotation:
             return
         for diagnostic in found.diagnostics:
             self.sink.report(diagnostic.at(place))
+        if not sizes:
+            return  # A scalar is whole as it is, and loop counters had better be left alone.
         attribute = self.shardings.write(found.sharding, self.mesh_name)
         with op.context, op.location, ir.InsertionPoint.after(op):
             constraint = sdy.ShardingConstraintOp(result, attribute)
@@ -274,7 +289,10 @@ def _location_texts(op: ir.OpView) -> tuple[str, ...]:
     return (*location_names(op.location), *places)
 
 
-def _free_name(taken: dict[str, MeshShape]) -> str:
+def _free_name(root: ir.Operation) -> str:
+    """``mesh``, or ``mesh_0`` and so on where a mesh or a function is called that already."""
+    symbols = (op.attributes for op in root.regions[0].blocks[0].operations)
+    taken = {ir.StringAttr(a["sym_name"]).value for a in symbols if "sym_name" in a}
     if "mesh" not in taken:
         return "mesh"
     return next(name for i in range(len(taken) + 1) if (name := f"mesh_{i}") not in taken)

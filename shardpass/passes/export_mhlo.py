@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,19 +14,20 @@ from shardpass.mlir import (
     MHLO_SHARDING,
     SDY_SHARDING,
     Shardings,
-    argument_attributes,
     locate,
     mesh_ops,
     num_partitions,
     operations,
-    result_attributes,
-    set_argument_attributes,
     set_num_partitions,
-    set_result_attributes,
     with_entry,
     write_mhlo,
 )
 from shardpass.passes.base import Pass
+from shardpass.passes.dialect_attributes import (
+    drop_dialect_attributes,
+    rewrite_entries,
+    without_dialect_attributes,
+)
 from shardpass.passes.frontend_attributes import without_sdy_attributes
 from shardpass.passes.identities import (
     COLLECTIVES,
@@ -86,6 +86,7 @@ class ExportMhlo(Pass):
         devices = max((mesh.size for mesh in export.shardings.meshes.values()), default=None)
         for mesh in mesh_ops(root):
             mesh.operation.erase()
+        drop_dialect_attributes(root)
         without_sdy_attributes(root)
         if devices is not None and num_partitions(root) in (None, 1):
             set_num_partitions(root, devices)
@@ -121,11 +122,12 @@ class _Export:
         attributes = op.attributes
         if SDY_SHARDING in attributes:
             attributes[MHLO_SHARDING] = self.of_op(attributes[SDY_SHARDING])
-            del attributes[SDY_SHARDING]
+        drop_dialect_attributes(op)
+        without_sdy_attributes(op)
 
     def function(self, function: func.FuncOp) -> None:
-        self._entries(argument_attributes, set_argument_attributes, function)
-        self._entries(result_attributes, set_result_attributes, function)
+        rewrite_entries(function, self._entries)
+        drop_dialect_attributes(function)
         without_sdy_attributes(function)
 
     def constraint(self, op: ir.OpView, attribute: ir.Attribute) -> None:
@@ -142,25 +144,11 @@ class _Export:
         op.results[0].replace_all_uses_with(call.results[0])
         op.operation.erase()
 
-    def _entries(
-        self,
-        read: Callable[[func.FuncOp], list[ir.DictAttr]],
-        write: Callable[[func.FuncOp, list[ir.DictAttr]], None],
-        function: func.FuncOp,
-    ) -> None:
-        before = read(function)
-        after = [
-            with_entry(
-                with_entry(entries, SDY_SHARDING, None),
-                MHLO_SHARDING,
-                self.of_value(entries[SDY_SHARDING]),
-            )
-            if SDY_SHARDING in entries
-            else entries
-            for entries in before
-        ]
-        if after != before:
-            write(function, after)
+    def _entries(self, entries: ir.DictAttr) -> ir.DictAttr:
+        after = without_dialect_attributes(entries)
+        if SDY_SHARDING not in entries:
+            return after
+        return with_entry(after, MHLO_SHARDING, self.of_value(entries[SDY_SHARDING]))
 
 
 def _open_dimensions(sharding: TensorSharding) -> str:

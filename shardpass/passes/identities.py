@@ -30,8 +30,9 @@ COLLECTIVES: Final = (
     sdy.ReplicatedToUnreducedOp,
     sdy.ShardedToUnreducedOp,
 )
-#: Ops with one operand and one result of the same type that carry no target.
-MARKS: Final = (sdy.PropagationBarrierOp, sdy.DataFlowEdgeOp)
+#: Ops with one operand and one result of the same type that ask for nothing: what a data flow edge
+#: carries, propagation has found.
+MARKS: Final = (sdy.PropagationBarrierOp, sdy.DataFlowEdgeOp, sdy.FuncDataFlowEdgeOp)
 
 _ALL: Final = CONSTRAINTS + COLLECTIVES + MARKS
 

@@ -175,4 +175,6 @@ class _Reader:
             self.fail("the quote is not closed")
         value = self.text[self.offset + 1 : end]
         self.offset = end + 1
+        if not self.at_end and not self.rest[0].isspace() and self.rest[0] != "}":
+            self.fail(f"expected white space or a closing brace, found {self.rest[0]!r}")
         return value

@@ -69,27 +69,29 @@ class Propagate(Pass):
 
     def stages(self) -> Sequence[Stage]:
         """A look at what the user asked for, Shardy's passes, a look at what became of it."""
-        asked: dict[int, TensorSharding] = {}
-        wanted: dict[int, TensorSharding] = {}
+        asked: dict[str, dict[int, TensorSharding]] = {}
+        wanted: dict[str, dict[int, TensorSharding]] = {}
 
         def remember(root: ir.Operation, sink: Sink) -> None:
             shardings = Shardings(root)
             for function in _entry(root):
-                asked.update(_read(shardings, argument_attributes(function)))
-                wanted.update(_read(shardings, result_attributes(function)))
+                name = function.name.value
+                asked[name] = _read(shardings, argument_attributes(function))
+                wanted[name] = _read(shardings, result_attributes(function))
 
         def look_back(root: ir.Operation, sink: Sink) -> None:
             shardings = Shardings(root)
             for function in _entry(root):
+                name = function.name.value
                 _warn_of_uneven(
                     arguments_of(function),
-                    asked,
+                    asked.get(name, {}),
                     _read(shardings, argument_attributes(function)),
                     sink,
                 )
                 _warn_of_uneven(
                     results_of(function),
-                    wanted,
+                    wanted.get(name, {}),
                     _read(shardings, result_attributes(function)),
                     sink,
                 )
@@ -230,13 +232,14 @@ def _whole_bytes(op: ir.OpView, shardings: Shardings) -> int:
 
 
 def _warn_of_meshes(root: ir.Operation, shardings: Shardings, sink: Sink) -> None:
+    placed = _Placed(shardings)
     for op in operations(root):
         if isinstance(op, func.FuncOp) or len(op.operands) < 2:
             continue
         meshes = {
             sharding.mesh: operand
             for operand in op.operands
-            if (sharding := _sharding_of(operand, shardings)) and not sharding.is_fully_replicated
+            if (sharding := placed.sharding_of(operand)) and not sharding.is_fully_replicated
         }
         if len(meshes) > 1:
             sink.warning(
@@ -248,15 +251,26 @@ def _warn_of_meshes(root: ir.Operation, shardings: Shardings, sink: Sink) -> Non
             )
 
 
-def _sharding_of(value: ir.Value, shardings: Shardings) -> TensorSharding | None:
-    owner = value.owner
-    if isinstance(owner, ir.Block):
-        function = owner.owner
-        if not isinstance(function, func.FuncOp):
+class _Placed:
+    """The shardings of values by what they come from."""
+
+    def __init__(self, shardings: Shardings) -> None:
+        self._shardings = shardings
+        # A list of attributes is made anew by each asking, and a function has many uses of its
+        # arguments.
+        self._arguments: dict[str, dict[int, TensorSharding]] = {}
+
+    def sharding_of(self, value: ir.Value) -> TensorSharding | None:
+        owner = value.owner
+        if isinstance(owner, ir.Block):
+            function = owner.owner
+            if not isinstance(function, func.FuncOp):
+                return None
+            name = function.name.value
+            if name not in self._arguments:
+                self._arguments[name] = _read(self._shardings, argument_attributes(function))
+            return self._arguments[name].get(ir.BlockArgument(value).arg_number)
+        if SDY_SHARDING not in owner.attributes:
             return None
-        entries = argument_attributes(function)[ir.BlockArgument(value).arg_number]
-        return shardings.read(entries[SDY_SHARDING]) if SDY_SHARDING in entries else None
-    if SDY_SHARDING not in owner.attributes:
-        return None
-    placed = shardings.read_per_value(owner.attributes[SDY_SHARDING])
-    return placed[ir.OpResult(value).result_number]
+        placed = self._shardings.read_per_value(owner.attributes[SDY_SHARDING])
+        return placed[ir.OpResult(value).result_number]

@@ -12,18 +12,18 @@ from shardpass.diagnostics import Sink
 from shardpass.mlir import (
     MHLO_SHARDING,
     NUM_PARTITIONS,
-    SDY_SHARDING,
-    argument_attributes,
     locate,
     mesh_ops,
     operations,
-    result_attributes,
-    set_argument_attributes,
     set_num_partitions,
-    set_result_attributes,
     with_entry,
 )
 from shardpass.passes.base import Pass
+from shardpass.passes.dialect_attributes import (
+    drop_dialect_attributes,
+    rewrite_entries,
+    without_dialect_attributes,
+)
 from shardpass.passes.frontend_attributes import without_sdy_attributes
 from shardpass.passes.identities import (
     MANUAL_CALLS,
@@ -34,17 +34,19 @@ from shardpass.passes.identities import (
     replace_by_operand,
 )
 
-_ON_OPS = (SDY_SHARDING, MHLO_SHARDING, "sdy.sharding_rule", "sdy.manual_axes")
+#: What belongs to an op of its own dialect and names a mesh.
+_OF_NAMED_COMPUTATION = ("in_shardings", "out_shardings")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Strip(Pass):
     """Remove every sharding annotation, in both notations, and the meshes.
 
-    Attributes of arguments, results and ops go; ops that only say how a value is laid out
-    (``sdy.sharding_constraint``, ``sdy.reshard``, ``@Sharding`` calls, sharding groups, Shardy's
-    collectives on global values) give way to what they were applied to; ``mhlo.num_partitions``
-    becomes 1. The program computes what it computed before.
+    Attributes of arguments, results and ops go, with all that propagation noted for reading; ops
+    that only say how a value is laid out (``sdy.sharding_constraint``, ``sdy.reshard``,
+    ``@Sharding`` calls, sharding groups, Shardy's collectives on global values) give way to what
+    they were applied to; ``mhlo.num_partitions`` becomes 1. The program computes what it computed
+    before.
 
     Leaves alone: donation, aliasing, locations. A manual computation is an error, since its body is
     written in local shapes.
@@ -79,31 +81,35 @@ class Strip(Pass):
                 _strip_op(op)
         for mesh in mesh_ops(root):
             mesh.operation.erase()
+        drop_dialect_attributes(root)
         without_sdy_attributes(root)
         if NUM_PARTITIONS in root.attributes:
             set_num_partitions(root, 1)
 
 
 def _strip_op(op: ir.OpView) -> None:
-    attributes = op.attributes
-    for name in _ON_OPS:
-        if name in attributes:
-            del attributes[name]
+    drop_dialect_attributes(op)
+    _drop(op, MHLO_SHARDING)
+    if isinstance(op, sdy.NamedComputationOp):
+        _drop(op, *_OF_NAMED_COMPUTATION)
     without_sdy_attributes(op)
 
 
 def _strip_function(function: func.FuncOp) -> None:
+    drop_dialect_attributes(function)
     without_sdy_attributes(function)
-    for read, write in (
-        (argument_attributes, set_argument_attributes),
-        (result_attributes, set_result_attributes),
-    ):
-        before = read(function)
-        after = []
-        for entries in before:
-            for name in (SDY_SHARDING, MHLO_SHARDING):
-                if name in entries:
-                    entries = with_entry(entries, name, None)
-            after.append(entries)
-        if after != before:
-            write(function, after)
+    rewrite_entries(
+        function,
+        lambda entries: (
+            with_entry(without_dialect_attributes(entries), MHLO_SHARDING, None)
+            if MHLO_SHARDING in entries
+            else without_dialect_attributes(entries)
+        ),
+    )
+
+
+def _drop(op: ir.OpView, *names: str) -> None:
+    attributes = op.attributes
+    for name in names:
+        if name in attributes:
+            del attributes[name]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import cached_property
+from typing import Any, ClassVar
 
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func
@@ -29,7 +31,7 @@ from shardpass.mlir import (
 )
 from shardpass.passes.aliases import check_aliases
 from shardpass.passes.base import Pass
-from shardpass.passes.identities import MANUAL_CALLS, SHARDING_CALL, call_target
+from shardpass.passes.identities import CONSTRAINTS, MANUAL_CALLS, SHARDING_CALL, call_target
 from shardpass.passes.manual_regions import check_manual_regions
 
 
@@ -82,21 +84,48 @@ class _Check:
         self.root = root
         self.sink = sink
         self.shardings = Shardings(root)
-        self.devices = num_partitions(root)
+        self.stated_devices = num_partitions(root)
         self._parsed: dict[ir.Attribute, HloSharding | ShardingError] = {}
+
+    @cached_property
+    def devices(self) -> int:
+        """What the module states, else the most devices that a mesh or a sharding in it is over."""
+        if self.stated_devices not in (None, 1):
+            return self.stated_devices
+        meshes = (mesh.size for mesh in self.shardings.meshes.values())
+        return max((*meshes, *self._device_counts()), default=1)
+
+    def _device_counts(self) -> Iterator[int]:
+        for attribute in self._mhlo_attributes():
+            with contextlib.suppress(ShardingError):  # Reported where its value is checked.
+                whole = read_mhlo(attribute)
+                for sharding in whole.elements if whole.is_tuple else (whole,):
+                    if sharding.device is not None:
+                        yield sharding.device + 1
+                    elif sharding.tile:
+                        yield sharding.tile.size
+
+    def _mhlo_attributes(self) -> set[ir.Attribute]:
+        found: set[ir.Attribute] = set()
+        for op in operations(self.root):
+            holders: list[Any] = [op.attributes]
+            if isinstance(op, func.FuncOp):
+                holders += [*argument_attributes(op), *result_attributes(op)]
+            found.update(held[MHLO_SHARDING] for held in holders if MHLO_SHARDING in held)
+        return found
 
     def meshes(self) -> None:
         """Meshes of another size than the module has partitions."""
-        if self.devices in (None, 1):
+        if self.stated_devices in (None, 1):
             return
         for op, (name, mesh) in zip(
             mesh_ops(self.root), self.shardings.meshes.items(), strict=True
         ):
-            if mesh.size not in (self.devices, 1) and not mesh.is_maximal:
+            if mesh.size not in (self.stated_devices, 1) and not mesh.is_maximal:
                 self.sink.error(
                     "device-count",
                     f"mesh @{name} ({mesh.describe()}) has {mesh.size} devices, and the module is "
-                    f"for {self.devices} (mhlo.num_partitions)",
+                    f"for {self.stated_devices} (mhlo.num_partitions)",
                     location=locate(op),
                     help="make both the same",
                 )
@@ -130,6 +159,9 @@ class _Check:
             placed = self.shardings.read_per_value(attributes[SDY_SHARDING])
             for result, sharding in zip(op.results, placed, strict=False):
                 self._inner_divisibility(op, result, sharding)
+        elif isinstance(op, CONSTRAINTS):
+            sharding = self.shardings.read(attributes["sharding"])
+            self._inner_divisibility(op, op.results[0], sharding)
 
     def _entry_value(
         self, value: EntryValue, entries: ir.DictAttr, place: SourceLocation | None
@@ -199,8 +231,7 @@ class _Check:
         if rank is None:
             return True
         try:
-            devices = self.devices if self.devices not in (None, 1) else sharding.num_devices
-            sharding.validate(rank, devices or 1)
+            sharding.validate(rank, self.devices)
         except ShardingError as error:
             what = error.diagnostic
             self.sink.report(

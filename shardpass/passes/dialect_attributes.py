@@ -1,0 +1,48 @@
+"""Attributes of Shardy's dialect on ops and on the values of functions, whatever they are called.
+
+Beside ``sdy.sharding`` there is what propagation was asked to leave for reading, sharding rules,
+origins and edges (``sdy.sharding_rule``, ``sdy.sharding_origins``, ``sdy.propagation_edges``). The
+last two are checked against the sharding beside them, so that a module from which only the sharding
+was taken does not verify.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import func
+
+from shardpass.mlir import (
+    argument_attributes,
+    result_attributes,
+    set_argument_attributes,
+    set_result_attributes,
+)
+
+_PREFIX = "sdy."
+
+
+def drop_dialect_attributes(op: ir.Operation | ir.OpView) -> None:
+    """Remove every attribute of Shardy's dialect from ``op`` itself."""
+    attributes = op.attributes
+    for name in [name for name in attributes if name.startswith(_PREFIX)]:
+        del attributes[name]
+
+
+def without_dialect_attributes(entries: ir.DictAttr) -> ir.DictAttr:
+    """The dictionary of an argument or result, less the attributes of Shardy's dialect."""
+    kept = {entry.name: entry.attr for entry in entries if not entry.name.startswith(_PREFIX)}
+    return ir.DictAttr.get(kept, context=entries.context) if len(kept) < len(entries) else entries
+
+
+def rewrite_entries(function: func.FuncOp, rewrite: Callable[[ir.DictAttr], ir.DictAttr]) -> None:
+    """Put the dictionary of each argument and result of ``function`` through ``rewrite``."""
+    for read, write in (
+        (argument_attributes, set_argument_attributes),
+        (result_attributes, set_result_attributes),
+    ):
+        before = read(function)
+        after = [rewrite(entries) for entries in before]
+        if after != before:
+            write(function, after)
