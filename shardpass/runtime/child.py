@@ -63,10 +63,15 @@ def in_child(
         with os.fdopen(read_end, "rb") as answers:
             start = _fork if may_fork() else _spawn
             try:
-                wait = start(task, write_end, errors)
+                child, wait = start(task, write_end, errors)
             finally:
                 os.close(write_end)
-            answer = _listen(answers, progress)
+            try:
+                answer = _listen(answers, progress)
+            except BaseException:  # An interrupt above all: no child is left behind.
+                os.kill(child, signal.SIGKILL)
+                wait()
+                raise
         code = wait()
         errors.seek(0)
         told = errors.read().decode(errors="replace")
@@ -102,7 +107,7 @@ def may_fork() -> bool:
     return not backends_are_initialized()
 
 
-def _fork(task: Any, write_end: int, errors: IO[bytes]) -> Callable[[], int]:
+def _fork(task: Any, write_end: int, errors: IO[bytes]) -> tuple[int, Callable[[], int]]:
     sys.stdout.flush()
     sys.stderr.flush()
     with warnings.catch_warnings():
@@ -112,10 +117,10 @@ def _fork(task: Any, write_end: int, errors: IO[bytes]) -> Callable[[], int]:
     if child == 0:
         os.dup2(errors.fileno(), 2)
         _answer(task, write_end)
-    return lambda: os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return child, lambda: os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def _spawn(task: Any, write_end: int, errors: IO[bytes]) -> Callable[[], int]:
+def _spawn(task: Any, write_end: int, errors: IO[bytes]) -> tuple[int, Callable[[], int]]:
     environment = dict(os.environ)
     paths = [path or os.getcwd() for path in sys.path]
     environment["PYTHONPATH"] = os.pathsep.join(paths)
@@ -129,7 +134,7 @@ def _spawn(task: Any, write_end: int, errors: IO[bytes]) -> Callable[[], int]:
     assert process.stdin is not None
     with process.stdin as pipe:
         pickle.dump(task, pipe)
-    return process.wait
+    return process.pid, process.wait
 
 
 def _answer(task: Any, write_end: int) -> NoReturn:

@@ -64,6 +64,21 @@ _ELEMENTWISE_MOVES: Final = frozenset({"stablehlo.optimization_barrier", "stable
 _MARKERS: Final = frozenset(
     {"Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement"}
 )
+#: Ops that mix elements of a value even where they keep its shape.
+_MIXING: Final = frozenset(
+    {
+        "stablehlo.convolution",
+        "stablehlo.custom_call",
+        "stablehlo.dot_general",
+        "stablehlo.dynamic_slice",
+        "stablehlo.dynamic_update_slice",
+        "stablehlo.fft",
+        "stablehlo.gather",
+        "stablehlo.reverse",
+        "stablehlo.transpose",
+        "stablehlo.triangular_solve",
+    }
+)
 _BRANCHES: Final = frozenset({"stablehlo.case", "stablehlo.if"})
 _RETURNS: Final = frozenset({"func.return", "stablehlo.return", "sdy.return"})
 #: Ops that run their region on their operands, one block argument each.
@@ -124,6 +139,26 @@ class Dataflow:
         if isinstance(value, ir.BlockArgument) and value.owner.owner == self.entry:
             return value.arg_number
         return None
+
+    def is_elementwise(self, value: ir.Value) -> bool:
+        """Whether ``value`` enters into nothing of another shape, through any number of ops."""
+        shape = value.type
+        reached: set[ir.Value] = set()
+        waiting = [value]
+        while waiting:
+            value = waiting.pop()
+            if value in reached:
+                continue
+            reached.add(value)
+            for use in value.uses:
+                op = use.owner
+                if op.operation.name == "func.return":
+                    if op.operation.parent == self.entry.operation:
+                        continue
+                elif op.regions or not _same_shape(op, shape):
+                    return False
+                waiting.extend(_influenced(self, op, use.operand_number))
+        return True
 
     def _origins_of_argument(self, value: ir.BlockArgument) -> list[ir.Value]:
         parent, number = value.owner.owner, value.arg_number
@@ -196,6 +231,18 @@ def _influenced_by_return(flow: Dataflow, op: ir.OpView, number: int) -> list[ir
     if name in _BRANCHES or name in _REGION_CALLS:
         return [parent.results[number]]
     return list(parent.results)
+
+
+def _same_shape(op: ir.OpView, kind: ir.Type) -> bool:
+    name = op.operation.name
+    if name in _MIXING:
+        return False
+    shape = list(ir.RankedTensorType(kind).shape)
+    return name == "func.call" or all(
+        isinstance(result.type, ir.RankedTensorType)
+        and list(ir.RankedTensorType(result.type).shape) == shape
+        for result in op.results
+    )
 
 
 def returned(region: ir.Region) -> list[ir.Value]:

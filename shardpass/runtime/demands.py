@@ -47,7 +47,12 @@ class Contracted:
     order: int
 
 
-Demand = Below | Positive | Contracted
+@dataclass(frozen=True, slots=True)
+class Decayed:
+    """Numbers that are multiplied by a constant and then added to: an optimizer's moments."""
+
+
+Demand = Below | Positive | Contracted | Decayed
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +64,15 @@ class ArgumentDemands:
       positive: whether it must be above 0.
       unit: whether it must be below 1 as well.
       terms: how many of its elements the first product that it reaches sums up, 0 for none.
+      decayed: whether it is decayed and added to, and enters in no other way than element by
+        element.
     """
 
     below: int | None = None
     positive: bool = False
     unit: bool = False
     terms: int = 0
+    decayed: bool = False
 
 
 def demands_of(root: ir.Operation) -> list[ArgumentDemands]:
@@ -85,11 +93,13 @@ def demands_of(root: ir.Operation) -> list[ArgumentDemands]:
         if number is not None:
             found.setdefault(number, []).append(demand)
         waiting.extend(_back(flow, value, demand))
-    count = len(flow.entry.regions[0].blocks[0].arguments)
-    return [_summary(found.get(index, [])) for index in range(count)]
+    arguments = flow.entry.regions[0].blocks[0].arguments
+    return [
+        _summary(flow, argument, found.get(index, [])) for index, argument in enumerate(arguments)
+    ]
 
 
-def _summary(demands: Sequence[Demand]) -> ArgumentDemands:
+def _summary(flow: Dataflow, argument: ir.Value, demands: Sequence[Demand]) -> ArgumentDemands:
     below = [limit for d in demands if isinstance(d, Below) for limit in d.limits]
     positive = [d for d in demands if isinstance(d, Positive)]
     contracted = [d for d in demands if isinstance(d, Contracted)]
@@ -98,6 +108,7 @@ def _summary(demands: Sequence[Demand]) -> ArgumentDemands:
         bool(positive),
         any(d.unit for d in positive),
         min(contracted, key=lambda d: d.order).terms if contracted else 0,
+        Decayed() in demands and not contracted and flow.is_elementwise(argument),
     )
 
 
@@ -128,6 +139,8 @@ def _asked_by(flow: Dataflow, op: ir.OpView, order: int) -> Iterator[tuple[ir.Va
         yield from _starts(op, 2, _shape(op.operands[0]), _shape(op.operands[1]))
     elif name == "stablehlo.compare":
         yield from _asked_by_compare(flow, op)
+    elif name == "stablehlo.add":
+        yield from _asked_by_add(op)
     elif name == "stablehlo.dot_general":
         numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
         shape = _shape(op.operands[0])
@@ -187,6 +200,18 @@ def _asked_by_compare(flow: Dataflow, op: ir.OpView) -> Iterator[tuple[ir.Value,
             length = _counts_up_to(flow, other)
             if length and not _counts_up_to(flow, value):
                 yield value, Below((length,))
+
+
+def _asked_by_add(op: ir.OpView) -> Iterator[tuple[ir.Value, Demand]]:
+    """``0.9 * m + 0.1 * g``: what the moments of every optimizer look like."""
+    for value, other in ((op.operands[0], op.operands[1]), (op.operands[1], op.operands[0])):
+        if isinstance(value, ir.BlockArgument) or _splat(other) is not None:
+            continue
+        product = value.owner
+        if product.operation.name == "stablehlo.multiply":
+            for factor, scaled in (product.operands, reversed(list(product.operands))):
+                if _splat(factor) is not None:
+                    yield scaled, Decayed()
 
 
 def _counts_up_to(flow: Dataflow, value: ir.Value, depth: int = 12) -> int:

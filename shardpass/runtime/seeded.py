@@ -10,6 +10,9 @@ another of the same shape. What the program demands of an argument
 * floats that reach a square root, a logarithm or a divisor: between 0.5 and 1.5 (below 1 where
   1 - x has to be positive as well); floats that a matrix product sums up n at a time: normal with
   variance 1/n, so that deep networks neither overflow nor die out; others: normal;
+* floats that are only decayed and added to, an optimizer's moments: the same, times 1e-4, or 1e-8
+  where they have to be positive, as if training had just begun. Moments of size 1 would bury the
+  gradients, and with them every fault of the backward pass;
 * booleans: true with probability 3/4.
 """
 
@@ -27,6 +30,7 @@ from shardpass.runtime.element_types import dtype_of, is_complex, is_float, is_i
 _TRUE_SHARE = 0.75
 _MOST_COUNTED = 100
 _MOST_STEPS = 5
+_MOMENT_SCALE = 1e-4
 _CHUNK = 1 << 22
 
 
@@ -93,7 +97,7 @@ def _floats(
 ) -> np.ndarray:
     drawn = np.dtype(np.float64) if dtype == np.float64 else np.dtype(np.float32)
     whole = np.empty(math.prod(shape), dtype)
-    scale = 1.0 / math.sqrt(demands.terms) if demands.terms > 1 else 1.0
+    scale = _scale(dtype, demands)
     # In pieces: one draw of a narrow type would hold the array twice.
     for start in range(0, whole.size, _CHUNK):
         piece = whole[start : start + _CHUNK]
@@ -101,9 +105,19 @@ def _floats(
             values = generator.random(piece.size, drawn)
             values = 0.1 + 0.8 * values if demands.unit else 0.5 + values
         else:
-            values = scale * generator.standard_normal(piece.size, drawn)
+            values = generator.standard_normal(piece.size, drawn)
+        values *= scale
         piece[:] = values.astype(dtype)
     return whole.reshape(shape)
+
+
+def _scale(dtype: np.dtype, demands: ArgumentDemands) -> float:
+    # Types with five bits of exponent and fewer have no room for a second moment.
+    if demands.decayed and dtype.name in ("float64", "float32", "bfloat16"):
+        return _MOMENT_SCALE**2 if demands.positive else _MOMENT_SCALE
+    if demands.positive or demands.terms < 2:
+        return 1.0
+    return 1.0 / math.sqrt(demands.terms)
 
 
 def _complex(

@@ -1,0 +1,377 @@
+"""The comparison with the unsharded program: what passes, what does not, and what proves nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from shardpass.diagnostics import ShardingError
+from shardpass.mlir import Module, load
+from shardpass.runtime import Executable, check
+
+
+class TestRightPlans:
+    @pytest.mark.parametrize("notation", ["sdy", "mhlo"])
+    def test_training_step_with_donated_state(self, step: Callable[..., Module], notation: str):
+        result = check(step(notation))
+        assert result.ok
+        assert result.partitioner == {"sdy": "shardy", "mhlo": "gspmd"}[notation]
+        assert [row.path for row in result.rows] == [
+            "result.0.momenta.b1",
+            "result.0.momenta.w1",
+            "result.0.momenta.w2",
+            "result.0.weights.b1",
+            "result.0.weights.w1",
+            "result.0.weights.w2",
+            "result.1",
+        ]
+        assert all(row.decided_by == "tolerance" for row in result.rows)
+        # Another order of summation shows somewhere, or nothing was cut.
+        assert 0 < max(row.error for row in result.rows) < 1e-5
+
+    def test_bfloat16(self, step: Callable[..., Module]):
+        result = check(step(dtype=jnp.bfloat16))
+        assert result.ok
+        assert [row.dtype for row in result.rows] == ["bfloat16"] * 6 + ["float32"]
+
+    def test_the_callers_module_stays_as_it_was(self, step: Callable[..., Module]):
+        module = step()
+        before = module.text()
+        check(module)
+        assert module.text() == before
+
+    def test_json_holds_every_row(self, layer: Callable[..., Module]):
+        record = json.loads(json.dumps(check(layer()).to_json()))
+        assert record["ok"] is True
+        assert record["devices"] == 8
+        (row,) = record["rows"]
+        assert (row["path"], row["shape"], row["dtype"]) == ("result", [8, 32], "float32")
+        assert row["error"] <= row["tolerance"]
+
+    def test_steps_are_told_as_they_begin(self, layer: Callable[..., Module]):
+        told: list[str] = []
+        check(layer(), progress=told.append)
+        assert told == ["compile unsharded", "run unsharded", "compile sharded", "run sharded"]
+
+
+def rolled(argument: int) -> Callable[[Executable, int, np.ndarray], jax.Array]:
+    """Places ``argument`` with every block one device further than it belongs."""
+
+    def place(executable: Executable, index: int, array: np.ndarray) -> jax.Array:
+        blocks = executable.argument_layouts[index].cut(array)
+        if index == argument:
+            blocks = blocks[1:] + blocks[:1]
+        return executable.place_blocks(index, blocks)
+
+    return place
+
+
+def axes_swapped(executable: Executable, index: int, array: np.ndarray) -> jax.Array:
+    """Places everything as if the mesh were y=4, x=2 in memory order."""
+    blocks = executable.argument_layouts[index].cut(array)
+    order = np.arange(8).reshape(2, 4).T.ravel()
+    return executable.place_blocks(index, [blocks[device] for device in order])
+
+
+class TestWrongLayouts:
+    def test_any_one_argument_rolled_by_one_shard(self, step: Callable[..., Module]):
+        """One weight, one moment or one part of the batch: each shows in some result."""
+        module = step()
+        cut = [a.index for a in module.arguments if a.path.rpartition(".")[2] in "w1 b1 w2 x y"]
+        assert len(cut) == 8
+        for argument in cut:
+            result = check(module, place=rolled(argument))
+            assert not result.ok, module.arguments[argument]
+            assert {d.slug for d in result.diagnostics} == {"results-differ"}
+
+    def test_two_mesh_axes_swapped(self, step: Callable[..., Module]):
+        result = check(step(), place=axes_swapped)
+        assert not result.ok
+        failed = {row.path for row in result.rows if not row.ok}
+        assert "result.0.weights.w1" in failed
+
+    @pytest.mark.parametrize("notation", ["sdy", "mhlo"])
+    def test_a_rolled_weight_spoils_everything_behind_it(
+        self, step: Callable[..., Module], notation: str
+    ):
+        module = step(notation)
+        (w1,) = [a.index for a in module.arguments if a.path.endswith("weights.w1")]
+        result = check(module, place=rolled(w1))
+        errors = {row.path: row.error for row in result.rows}
+        assert errors["result.0.weights.w1"] > 0.1
+        assert errors["result.1"] > 1e-4
+        with pytest.raises(ShardingError, match="relative L2 error") as caught:
+            result.raise_if_failed()
+        assert caught.value.diagnostics == result.diagnostics
+        assert "result.0.weights.w1" in {d.path for d in result.diagnostics}
+
+    def test_one_copy_of_a_replicated_block_counts(self, layer: Callable[..., Module]):
+        """Device 4 holds the same block as device 0; a fault on it alone is seen."""
+
+        def place(executable: Executable, index: int, array: np.ndarray) -> jax.Array:
+            blocks = executable.argument_layouts[index].cut(array)
+            if index == 1:
+                blocks[4] = blocks[4] + 1.0
+            return executable.place_blocks(index, blocks)
+
+        (row,) = check(layer(), place=place).rows
+        assert not row.ok
+        assert row.error > 0.1
+
+
+def program(text: str) -> Module:
+    return load(
+        'module {\n  sdy.mesh @mesh = <["x"=2, "y"=4]>\n' + text.replace("CUT", CUT) + "\n}\n"
+    )
+
+
+CUT = 'sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {"y"}]>'
+
+
+class TestNoProof:
+    def only_row(self, module: Module):
+        result = check(module)
+        assert not result.ok
+        assert {d.slug for d in result.diagnostics} == {"not-a-proof"}
+        return [row for row in result.rows if not row.ok][0]
+
+    def test_a_result_that_is_not_finite(self):
+        row = self.only_row(
+            program(
+                """
+  func.func @main(%a: tensor<8x8xf32> {CUT}) -> tensor<8x8xf32> {
+    %0 = stablehlo.exponential %a : tensor<8x8xf32>
+    %1 = stablehlo.negate %0 : tensor<8x8xf32>
+    %2 = stablehlo.sqrt %1 : tensor<8x8xf32>
+    return %2 : tensor<8x8xf32>
+  }"""
+            )
+        )
+        assert row.reason == "it is not finite, sharded or not"
+
+    def test_a_result_that_no_argument_reaches(self):
+        row = self.only_row(
+            program(
+                """
+  func.func @main(%a: tensor<8x8xf32> {CUT}) -> (tensor<8x8xf32>, tensor<8xi32>) {
+    %0 = stablehlo.iota dim = 0 : tensor<8xi32>
+    return %a, %0 : tensor<8x8xf32>, tensor<8xi32>
+  }"""
+            )
+        )
+        assert (row.index, row.reason) == (1, "no argument influences it")
+
+    def test_a_result_that_cancels_out(self):
+        row = self.only_row(
+            program(
+                """
+  func.func @main(%a: tensor<8x8xf32> {CUT}) -> tensor<8x8xf32> {
+    %0 = stablehlo.constant dense<0.0> : tensor<8x8xf32>
+    %1 = stablehlo.multiply %a, %0 : tensor<8x8xf32>
+    %2 = stablehlo.abs %1 : tensor<8x8xf32>
+    return %2 : tensor<8x8xf32>
+  }"""
+            )
+        )
+        assert row.reason == "every element is 0.0, whatever the inputs"
+
+    def test_a_result_of_equal_elements_that_inputs_do_change(self):
+        """A sum that is spread out again: all elements alike, and still a proof."""
+        result = check(
+            program(
+                """
+  func.func @main(%a: tensor<8x8xf32> {CUT}) -> tensor<8xf32> {
+    %0 = stablehlo.constant dense<0.0> : tensor<f32>
+    %1 = stablehlo.reduce(%a init: %0) applies stablehlo.add across dimensions = [0, 1]
+      : (tensor<8x8xf32>, tensor<f32>) -> tensor<f32>
+    %2 = stablehlo.broadcast_in_dim %1, dims = [] : (tensor<f32>) -> tensor<8xf32>
+    return %2 : tensor<8xf32>
+  }"""
+            )
+        )
+        assert result.ok
+        assert "run unsharded, with other inputs" in result.seconds
+
+    def test_a_plan_that_replicates_every_argument(self, layer: Callable[..., Module]):
+        result = check(layer("[{}, {}]", "[{}, {}]"))
+        assert [d.slug for d in result.diagnostics] == ["not-a-proof"]
+        assert "every argument is replicated on all 8 devices" in result.diagnostics[0].message
+        assert all(row.ok for row in result.rows)
+
+    def test_one_device(self):
+        module = load("func.func @main(%a: tensor<8xf32>) -> tensor<8xf32> {\n"
+                      "  return %a : tensor<8xf32>\n}")  # fmt: skip
+        result = check(module, devices=1)
+        assert [d.slug for d in result.diagnostics] == ["not-a-proof"]
+
+    def test_a_result_without_elements(self):
+        row = self.only_row(
+            program(
+                """
+  func.func @main(%a: tensor<8x8xf32> {CUT}) -> (tensor<8x8xf32>, tensor<0x8xf32>) {
+    %0 = stablehlo.slice %a [0:0, 0:8] : (tensor<8x8xf32>) -> tensor<0x8xf32>
+    return %a, %0 : tensor<8x8xf32>, tensor<0x8xf32>
+  }"""
+            )
+        )
+        assert (row.index, row.reason) == (1, "it has no elements")
+
+
+class TestNoise:
+    #: Rounding in the sum is blown up by 1e4, as Adam's first step blows up a gradient's.
+    STEEP = """
+  func.func @main(
+      %a: tensor<8x512xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {"x", "y"}]>},
+      %b: tensor<512x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x", "y"}, {}]>})
+      -> tensor<8x8xf32> {
+    %0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0]
+      : (tensor<8x512xf32>, tensor<512x8xf32>) -> tensor<8x8xf32>
+    %1 = stablehlo.constant dense<1.0e4> : tensor<8x8xf32>
+    %2 = stablehlo.multiply %0, %1 : tensor<8x8xf32>
+    %3 = stablehlo.sine %2 : tensor<8x8xf32>
+    return %3 : tensor<8x8xf32>
+  }"""
+
+    def test_noise_decides_where_the_tolerance_does_not(self):
+        result = check(program(self.STEEP))
+        (row,) = result.rows
+        assert row.error > row.tolerance
+        assert row.decided_by == "noise"
+        assert row.noise is not None
+        assert row.error <= 8 * row.noise < 1
+        assert result.ok
+
+    def test_a_wrong_layout_is_beyond_the_noise(self):
+        result = check(program(self.STEEP), place=rolled(0))
+        (row,) = result.rows
+        assert row.decided_by == "noise"
+        assert not row.ok
+        assert "8 times the program's own noise" in (row.reason or "")
+
+    def test_noise_that_would_pass_anything_proves_nothing(self):
+        result = check(program(self.STEEP.replace("1.0e4", "1.0e9")))
+        (row,) = result.rows
+        assert row.decided_by == "not-a-proof"
+        assert "rounding alone changes it by" in (row.reason or "")
+
+    def test_a_tolerance_of_ones_own(self):
+        result = check(program(self.STEEP), tolerance=0.5)
+        assert result.ok
+        assert [row.decided_by for row in result.rows] == ["tolerance"]
+
+
+class TestSpecialPrograms:
+    def test_scan_and_typed_keys_after_propagation(self):
+        from shardpass.passes import run_pipeline
+
+        module = load(_scanned_with_keys())
+        propagated = run_pipeline(module, "sdy-propagation-pipeline").module
+        for variant in (module, propagated):
+            result = check(variant)
+            assert result.ok
+            assert [(row.dtype, row.error) for row in result.rows[2:]] == [
+                ("uint32", 0.0),
+                ("uint32", 0.0),
+            ]
+
+    @pytest.mark.parametrize("spec", ['[{"y"}, {}]', '[{"y"}, {"x"}]'])
+    def test_uneven_shapes(self, spec: str):
+        result = check(
+            load(
+                f"""module {{
+  sdy.mesh @mesh = <["x"=2, "y"=4]>
+  func.func @main(%a: tensor<19x6xf32> {{sdy.sharding = #sdy.sharding<@mesh, {spec}>}},
+                  %b: tensor<6x3xf32>) -> tensor<19x3xf32> {{
+    %0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0]
+      : (tensor<19x6xf32>, tensor<6x3xf32>) -> tensor<19x3xf32>
+    return %0 : tensor<19x3xf32>
+  }}
+}}"""
+            )
+        )
+        assert result.ok
+
+    def test_uneven_shapes_under_gspmd(self):
+        tiles = "{devices=[4,1,2]<=[8] last_tile_dim_replicate}"
+        text = f"""module {{
+  func.func @main(%a: tensor<19x6xf32> {{mhlo.sharding = "{tiles}"}}) -> tensor<19x6xf32> {{
+    %0 = stablehlo.sine %a : tensor<19x6xf32>
+    return %0 : tensor<19x6xf32>
+  }}
+}}"""
+        assert check(load(text)).ok
+        assert not check(load(text), place=rolled(0)).ok
+
+    def test_manual_computations_have_no_unsharded_program(self):
+        from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+        mesh = jax.make_mesh((8,), ("x",), axis_types=(AxisType.Auto,))
+        mapped = jax.shard_map(
+            lambda x: jax.lax.psum(x, "x"),
+            mesh=mesh,
+            in_specs=PartitionSpec("x"),
+            out_specs=PartitionSpec(),
+        )
+        sharding = NamedSharding(mesh, PartitionSpec("x"))
+        lowered = jax.jit(mapped).lower(
+            jax.ShapeDtypeStruct((8, 4), jnp.float32, sharding=sharding)
+        )
+        with pytest.raises(ShardingError) as caught:
+            check(lowered)
+        assert caught.value.slug == "not-supported"
+
+    def test_double_precision(self):
+        result = check(
+            program(
+                """
+  func.func @main(%a: tensor<8x8xf64> {CUT}) -> tensor<8x8xf64> {
+    %0 = stablehlo.dot_general %a, %a, contracting_dims = [1] x [0]
+      : (tensor<8x8xf64>, tensor<8x8xf64>) -> tensor<8x8xf64>
+    return %0 : tensor<8x8xf64>
+  }"""
+            )
+        )
+        (row,) = result.rows
+        assert (row.dtype, row.ok) == ("float64", True)
+        assert 0 < row.error < 1e-13
+
+
+def _scanned_with_keys() -> str:
+    from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+    mesh = jax.make_mesh((2, 4), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
+    rows = NamedSharding(mesh, PartitionSpec("x"))
+
+    def program(key, keys, x, w):
+        def body(carry, weight):
+            carry = jax.lax.with_sharding_constraint(jnp.tanh(carry @ weight), rows)
+            return carry, carry[0]
+
+        y, firsts = jax.lax.scan(body, x, w)
+        drawn = jax.random.split(key)[0]
+        return y + jax.random.normal(drawn, y.shape), firsts, drawn, keys
+
+    array = jax.ShapeDtypeStruct
+    return (
+        jax.jit(program, in_shardings=(None, None, rows, None))
+        .lower(
+            jax.random.key(0),
+            jax.random.split(jax.random.key(1), 8),
+            array((8, 16), jnp.float32),
+            array((3, 16, 16), jnp.float32),
+        )
+        .as_text(debug_info=True)
+    )
+
+
+def test_results_are_values(layer: Callable[..., Module]):
+    result = check(layer())
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        result.devices = 4  # pyright: ignore[reportAttributeAccessIssue]
+    assert result.worst == result.rows[0]
