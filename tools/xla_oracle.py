@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 Outcome = Literal["accepted", "refused", "aborted"]
+Extra = Literal["v2", "axis sizes"]
 
 # What one worker may take; XLA asks for as many devices as a text claims.
 _MEMORY = 6 * 2**30
@@ -29,17 +30,20 @@ class Answer:
     """What XLA made of a text.
 
     ``text`` is the canonical text of what was accepted, the message of a refusal, or the signal of
-    an abort; ``v2`` is the text without names, where it was asked for.
+    an abort; ``extra`` is what else was asked for.
     """
 
     outcome: Outcome
     text: str
-    v2: str = ""
+    extra: str = ""
 
 
-def ask(texts: Sequence[str], *, v2: bool = False) -> list[Answer]:
-    """XLA's answer to each of ``texts``, in order."""
-    request = json.dumps({"texts": list(texts), "v2": v2})
+def ask(texts: Sequence[str], extra: Extra | None = None) -> list[Answer]:
+    """XLA's answer to each of ``texts``, in order.
+
+    With ``extra``, also the text of ``v3_to_v2_sharding()``, or the list of ``get_axis_sizes()``.
+    """
+    request = json.dumps({"texts": list(texts), "extra": extra})
     done = subprocess.run(
         [sys.executable, __file__], input=request, capture_output=True, text=True, check=False
     )
@@ -48,10 +52,10 @@ def ask(texts: Sequence[str], *, v2: bool = False) -> list[Answer]:
     return [Answer(*record) for record in map(json.loads, done.stdout.splitlines())]
 
 
-def _serve(texts: Sequence[str], v2: bool) -> None:
+def _serve(texts: Sequence[str], extra: Extra | None) -> None:
     sharding_class = _sharding_class()
     while texts:
-        answers, status = _one_worker(sharding_class, texts, v2)
+        answers, status = _one_worker(sharding_class, texts, extra)
         for answer in answers:
             print(json.dumps(answer))
         texts = texts[len(answers) :]
@@ -63,7 +67,7 @@ def _serve(texts: Sequence[str], v2: bool) -> None:
 
 
 def _one_worker(
-    sharding_class: Any, texts: Iterable[str], v2: bool
+    sharding_class: Any, texts: Iterable[str], extra: Extra | None
 ) -> tuple[list[tuple[str, ...]], int]:
     """The answers up to the first text that kills the worker, and how it ended."""
     reading, writing = os.pipe()
@@ -78,7 +82,7 @@ def _one_worker(
             resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
             for text in texts:
                 signal.alarm(_SECONDS)
-                print(json.dumps(_answer(sharding_class, text, v2)), file=results, flush=True)
+                print(json.dumps(_answer(sharding_class, text, extra)), file=results, flush=True)
         os._exit(0)
     os.close(writing)
     with os.fdopen(reading) as results:
@@ -86,11 +90,15 @@ def _one_worker(
     return answers, os.waitpid(worker, 0)[1]
 
 
-def _answer(sharding_class: Any, text: str, v2: bool) -> tuple[str, ...]:
+def _answer(sharding_class: Any, text: str, extra: Extra | None) -> tuple[str, ...]:
     try:
         sharding = sharding_class.from_string(text)
         canonical = str(sharding)
-        return "accepted", canonical, str(sharding.v3_to_v2_sharding()) if v2 else ""
+        if extra == "v2":
+            return "accepted", canonical, str(sharding.v3_to_v2_sharding())
+        if extra == "axis sizes":
+            return "accepted", canonical, str(list(sharding.get_axis_sizes()))
+        return "accepted", canonical
     except (RuntimeError, ValueError, MemoryError) as error:  # jaxlib's error is a RuntimeError
         return "refused", str(error)[:300]
 
@@ -103,4 +111,4 @@ def _sharding_class() -> Any:
 
 if __name__ == "__main__":
     asked = json.load(sys.stdin)
-    _serve(asked["texts"], asked["v2"])
+    _serve(asked["texts"], asked["extra"])

@@ -90,7 +90,11 @@ class Scanner:
         self.skip_space()
         if self.offset < len(self.text):
             rest = len(self.text) - self.offset
-            self.fail("trailing-text", f"{rest} characters after the end", length=rest)
+            self.fail(
+                "trailing-text",
+                f"{rest} more character{'s' * (rest > 1)} after the end",
+                length=rest,
+            )
 
     def word(self) -> str:
         """The identifier that comes next; empty, and nothing read, where there is none."""
