@@ -41,6 +41,31 @@ class ShardingError(ValueError):
         error.diagnostics = tuple(diagnostics)
         return error
 
+    def about(
+        self,
+        subject: str,
+        *,
+        path: str | None = None,
+        location: SourceLocation | None = None,
+        excerpt: Excerpt | None = None,
+        notes: Sequence[str] = (),
+    ) -> ShardingError:
+        """The same error as told of ``subject``: ``argument 0 ("w"): 6 elements into 4 pieces``.
+
+        ``path``, ``location`` and ``excerpt`` are taken where the error has none; ``notes`` come
+        behind its own.
+        """
+        said = self.diagnostic
+        return ShardingError(
+            said.slug,
+            f"{subject}: {said.message}" if subject else said.message,
+            help=said.help,
+            notes=(*said.notes, *notes),
+            path=said.path if said.path is not None else path,
+            location=said.location or location,
+            excerpt=said.excerpt or excerpt,
+        )
+
     @property
     def slug(self) -> str:
         """The slug of the diagnostic in front."""

@@ -45,14 +45,14 @@ def check_target(path: str | os.PathLike[str]) -> None:
     Raises:
       ShardingError: ``unwritable``.
     """
-    target = Path(os.path.realpath(path))
-    if not target.parent.is_dir():
+    folder = os.path.dirname(os.fspath(path)) or "."
+    if not os.path.isdir(folder):
         raise ShardingError(
             "unwritable",
-            f"cannot write {os.fspath(path)}: the folder {target.parent} does not exist",
-            help=f"make it first: mkdir -p {target.parent}",
+            f"cannot write {os.fspath(path)}: the folder {folder} does not exist",
+            help=f"make it first: mkdir -p {folder}",
         )
-    if target.is_dir():
+    if os.path.isdir(path):
         raise ShardingError("unwritable", f"cannot write {os.fspath(path)}: it is a folder")
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func, stablehlo
 
-from shardpass.diagnostics import Diagnostic, ShardingError
+from shardpass.diagnostics import Diagnostic, ShardingError, SourceLocation
 from shardpass.mlir import entry
 from shardpass.mlir.context import make_context
 from shardpass.mlir.errors import from_mlir_error, hearing
@@ -211,4 +211,6 @@ def _explain(error: ir.MLIRError, data: bytes, name: str) -> ShardingError:
     reported = from_mlir_error(error)
     text = None if is_bytecode(data) else data.decode()
     source = SourceText(name, text)
-    return ShardingError.of([source.place(d) for d in reported.diagnostics])
+    return ShardingError.of(
+        [source.place(d).at(SourceLocation(name)) for d in reported.diagnostics]
+    )

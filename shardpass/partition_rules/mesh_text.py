@@ -7,7 +7,7 @@ import re
 from shardpass.canon import MeshShape
 from shardpass.diagnostics import Excerpt, ShardingError
 
-_AXIS = re.compile(r"\s*(?P<name>[^\s=,]+)\s*=\s*(?P<size>\d+)\s*(?:,|$)")
+_AXIS = re.compile(r"\s*(?P<name>[^\s=,]+)\s*=\s*(?P<size>\d+)\s*")
 _EXAMPLE = "write it like data=2,model=4"
 
 
@@ -22,14 +22,16 @@ def parse_mesh(text: str) -> MeshShape:
     while offset < len(text):
         found = _AXIS.match(text, offset)
         if not found:
-            raise ShardingError(
-                "bad-mesh",
-                "expected an axis as name=size",
-                excerpt=Excerpt.at(text, offset),
-                help=_EXAMPLE,
-            )
+            raise _fault("expected an axis as name=size", text, offset)
         axes.append((found["name"], int(found["size"])))
         offset = found.end()
+        if offset < len(text) and text[offset] != ",":
+            raise _fault("expected a comma or the end", text, offset)
+        offset += 1
     if not axes:
         raise ShardingError("bad-mesh", "the mesh is empty", help=_EXAMPLE)
     return MeshShape(tuple(axes))
+
+
+def _fault(message: str, text: str, offset: int) -> ShardingError:
+    return ShardingError("bad-mesh", message, excerpt=Excerpt.at(text, offset), help=_EXAMPLE)

@@ -33,13 +33,8 @@ def make_pass(cls: type[PassType], written: PassText, text: str) -> PassType:
         try:
             values[field.name] = _value(field, option.value)
         except ShardingError as error:
-            raise ShardingError(
-                error.slug,
-                f"option {option.key} of {cls.name}: {error.diagnostic.message}",
-                excerpt=error.diagnostic.excerpt or Excerpt.at(text, option.offset),
-                location=error.diagnostic.location,
-                notes=error.diagnostic.notes,
-                help=error.diagnostic.help,
+            raise error.about(
+                f"option {option.key} of {cls.name}", excerpt=Excerpt.at(text, option.offset)
             ) from error
         except ValueError as error:
             raise _fault(f'option "{option.key}" of {cls.name}: {error}', option, text) from error

@@ -12,7 +12,7 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func
 
 from shardpass.canon import HloSharding, TensorSharding
-from shardpass.diagnostics import Diagnostic, Severity, ShardingError, Sink, SourceLocation
+from shardpass.diagnostics import ShardingError, Sink, SourceLocation
 from shardpass.mlir import (
     MHLO_SHARDING,
     SDY_SHARDING,
@@ -210,17 +210,12 @@ class _Check:
             self._parsed[attribute] = found
         if isinstance(found, HloSharding):
             return found
-        what = found.diagnostic
-        self.sink.report(
-            Diagnostic(
-                Severity.ERROR,
-                what.slug,
-                f"{subject.text}: mhlo.sharding cannot be read: {what.message}",
-                subject.location,
-                what.excerpt,
-                subject.path,
-                (*what.notes, "XLA would ignore it and run the value unsharded"),
-                what.help,
+        self.sink.report_error(
+            found.about(
+                f"{subject.text}: mhlo.sharding cannot be read",
+                path=subject.path,
+                location=subject.location,
+                notes=["XLA would ignore it and run the value unsharded"],
             )
         )
         return None
@@ -233,17 +228,12 @@ class _Check:
         try:
             sharding.validate(rank, self.devices)
         except ShardingError as error:
-            what = error.diagnostic
-            self.sink.report(
-                Diagnostic(
-                    Severity.ERROR,
-                    what.slug,
-                    f"{subject.text}: {what.message}",
-                    subject.location,
-                    None,
-                    subject.path,
-                    (*what.notes, f"sharding is {sharding} on {subject.type}"),
-                    what.help,
+            self.sink.report_error(
+                error.about(
+                    subject.text,
+                    path=subject.path,
+                    location=subject.location,
+                    notes=[f"sharding is {sharding} on {subject.type}"],
                 )
             )
             return False

@@ -47,6 +47,13 @@ def build_report(module: Module, compiled: CompiledFigures | None = None) -> Rep
       ShardingError: ``no-entry-function``; ``dynamic-shape``; what the grammar has against an
         ``mhlo.sharding`` or its rank, with the value's path.
     """
+    try:
+        return _read(module, compiled)
+    except ShardingError as error:
+        raise ShardingError.of([module.place(d) for d in error.diagnostics]) from error
+
+
+def _read(module: Module, compiled: CompiledFigures | None) -> Report:
     function = module.main
     shardings = Shardings(module.root)
     aliases = aliases_of(function)
@@ -92,17 +99,7 @@ def memory_figures(stats: Any) -> MemoryFigures:
 
     argument, output = read("argument_size_in_bytes"), read("output_size_in_bytes")
     temp, alias = read("temp_size_in_bytes"), read("alias_size_in_bytes")
-    # XLA leaves it 0 where a backend does not measure it.
-    peak = read("peak_memory_in_bytes")
-    return MemoryFigures(
-        argument,
-        output,
-        temp,
-        alias,
-        read("generated_code_size_in_bytes"),
-        peak or argument + output - alias + temp,
-        peak_is_estimate=not peak,
-    )
+    return MemoryFigures(argument, output, temp, alias, read("generated_code_size_in_bytes"))
 
 
 def _row(
@@ -112,15 +109,7 @@ def _row(
     try:
         spec, mesh, shard_shape = _layout(value, attributes, shardings)
     except ShardingError as error:
-        shown = error.diagnostic
-        raise ShardingError(
-            shown.slug,
-            f"{value}: {shown.message}",
-            help=shown.help,
-            notes=shown.notes,
-            path=value.path,
-            excerpt=shown.excerpt,
-        ) from error
+        raise error.about(str(value), path=value.path) from error
     return ValueRow(
         value.index,
         value.path,

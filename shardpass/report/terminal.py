@@ -151,9 +151,8 @@ def _print_compiled(compiled: CompiledFigures, console: Console) -> None:
 
 
 def _memory_table(memory: MemoryFigures) -> Table:
-    peak = "peak, estimated" if memory.peak_is_estimate else "peak"
     table = _table("memory per device", show_header=False)
-    table.add_column("kind", Text(peak))
+    table.add_column("kind", Text("peak"))
     table.add_column("bytes", Text(human_bytes(memory.peak)), justify="right", no_wrap=True)
     for kind, size in (
         ("arguments", memory.argument),

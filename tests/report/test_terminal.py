@@ -103,7 +103,7 @@ def test_compiled_figures() -> None:
     assert "total 5 4.6 KiB" in shown
     assert "memory per device" in shown
     assert "of these in arguments' buffers 512 B" in shown
-    assert "peak, estimated 2.6 KiB" in shown
+    assert "peak 2.6 KiB" in shown
 
 
 def test_loops_of_unknown_length_are_marked() -> None:

@@ -1,0 +1,75 @@
+"""The command line as people run it: a process of its own, in a folder of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parents[2]
+
+MODULE = """\
+module @step {
+  func.func public @main(
+      %arg0: tensor<8x16xf32> loc("params['w']"),
+      %arg1: tensor<19x16xf32> loc("params['odd']"),
+      %arg2: tensor<f32> loc("lr")) -> (tensor<8x16xf32> {jax.result_info = "result['y']"}) {
+    %0 = stablehlo.broadcast_in_dim %arg2, dims = [] : (tensor<f32>) -> tensor<8x16xf32>
+    %1 = stablehlo.multiply %arg0, %0 : tensor<8x16xf32>
+    return %1 : tensor<8x16xf32>
+  }
+}
+"""
+
+RULES = """\
+[mesh]
+data = 2
+model = 4
+
+[[rule]]
+match = '\\.w$'
+spec = ["data", "model"]
+
+[[rule]]
+match = 'odd|^lr$|^result'
+spec = []
+"""
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Holds ``m.mlir`` and ``r.toml``."""
+    (tmp_path / "m.mlir").write_text(MODULE)
+    (tmp_path / "r.toml").write_text(RULES)
+    return tmp_path
+
+
+@pytest.fixture
+def shardpass(folder: Path) -> Run:
+    """Runs ``shardpass ARGUMENTS`` in ``folder``."""
+
+    def run(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(PROJECT),
+            "JAX_PLATFORMS": "cpu",
+            "XLA_FLAGS": "",
+            "NO_COLOR": "1",
+        }
+        return subprocess.run(
+            [sys.executable, "-W", "error", "-m", "shardpass", *arguments],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            **options,  # pyright: ignore[reportArgumentType]
+        )
+
+    return run
