@@ -23,7 +23,7 @@ from shardpass.passes.strip import Strip
 from shardpass.runtime.compare import all_finite, error_of, only_value, tolerance_of
 from shardpass.runtime.compile import Executable, compile_module
 from shardpass.runtime.dataflow import influenced_results
-from shardpass.runtime.devices import devices_for
+from shardpass.runtime.devices import Device, devices_for
 from shardpass.runtime.element_types import dtype_of, is_complex, is_float
 from shardpass.runtime.inputs import Inputs, InputSource, input_source
 from shardpass.runtime.moved import MovedInputs
@@ -35,7 +35,7 @@ from shardpass.runtime.preflight import (
 )
 from shardpass.runtime.result import NOISE_FACTOR, CheckResult, ResultRow
 from shardpass.runtime.seeded import SeededInputs
-from shardpass.runtime.store import ResultStore
+from shardpass.runtime.store import ResultStore, result_store
 
 #: Puts argument ``index`` on the devices of an executable.
 Place = Callable[[Executable, int, np.ndarray], jax.Array]
@@ -46,7 +46,7 @@ Progress = Callable[[str], None]
 def check(
     module: Any,
     *,
-    devices: int | Sequence[jax.Device] = 8,
+    devices: int | Sequence[Device] = 8,
     inputs: Inputs = None,
     seed: int = 0,
     tolerance: float | None = None,
@@ -85,7 +85,7 @@ def check(
     check_before_compiling(loaded, len(used))
     source = input_source(loaded, inputs, seed=seed)
     run = _Check(loaded, source, seed, tolerance, progress or (lambda step: None))
-    with ResultStore() as store:
+    with result_store() as store:
         with run.step("compile unsharded"):
             stripped = run_pipeline(loaded, [Strip()]).module
             plain = compile_module(stripped, devices=used[:1])
@@ -240,9 +240,7 @@ def _replicated_plan(module: Module, sharded: Executable) -> list[Diagnostic]:
     ]
 
 
-def _run_reference(
-    plain: Executable, source: InputSource, store: ResultStore
-) -> list[_Looks]:
+def _run_reference(plain: Executable, source: InputSource, store: ResultStore) -> list[_Looks]:
     looks: list[_Looks] = []
     for index, blocks in enumerate(_run(plain, source, Executable.place)):
         whole = plain.result_layouts[index].join(blocks)
@@ -261,9 +259,7 @@ def _run_against(
     ]
 
 
-def _run(
-    executable: Executable, source: InputSource, place: Place
-) -> Iterator[list[np.ndarray]]:
+def _run(executable: Executable, source: InputSource, place: Place) -> Iterator[list[np.ndarray]]:
     """The blocks of each result in turn, each freed when the next is asked for."""
     outcome = executable.execute(
         [place(executable, i, source.array(i)) for i in range(len(executable.arguments))]
@@ -271,4 +267,3 @@ def _run(
     for index in range(len(outcome)):
         yield [np.asarray(block) for block in outcome[index]]
         outcome[index].clear()
-

@@ -1,15 +1,15 @@
 """Something done in a child process, so that its death is an error message and not ours.
 
-XLA ends the process for some bad modules: a failed internal check aborts it, a stray attribute makes
-it touch memory that is not there. :func:`in_child` runs a function in a child and hands its result
-back. A ``ShardingError`` raised there is raised here; a death becomes ``process-aborted``, with the
-signal and what XLA wrote last.
+XLA ends the process for some bad modules: a failed internal check aborts it, a stray attribute
+makes it touch memory that is not there. :func:`in_child` runs a function in a child and hands its
+result back. A ``ShardingError`` raised there is raised here; a death becomes ``process-aborted``,
+with the signal and what XLA wrote last.
 
 Where that is safe the child is a fork of this process, which costs nothing on top of the imports
-that are done already. It is safe as long as this process has a single thread beside those of numpy's
-linear algebra, which see to forks themselves: once MLIR has parsed anything, or JAX has a backend,
-there are threads whose locks a fork would inherit without the threads. Then the child is a new
-Python, which imports again, and the function has to be one that can be imported by name.
+that are done already. It is safe as long as this process has a single thread beside those of
+numpy's linear algebra, which see to forks themselves: once MLIR has parsed anything, or JAX has a
+backend, there are threads whose locks a fork would inherit without the threads. Then the child is a
+new Python, which imports again.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ _FATAL: Final = re.compile(r"^F\d{4} |LLVM ERROR|Check failed|Assertion|RET_CHEC
 
 
 def death(code: int, told: str) -> ShardingError:
-    """The error for a child that ended with ``code`` (a signal where negative) and said ``told``."""
+    """The error for a child that ended with ``code`` (a signal where negative), saying ``told``."""
     if code < 0:
         number = -code
         name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
@@ -211,10 +211,11 @@ def death(code: int, told: str) -> ShardingError:
         "process-aborted",
         f"the process that compiled and ran the module {how}",
         notes=[line if len(line) <= 300 else f"{line[:300]}..." for line in last],
-        help=_REMEDIES.get(name, "XLA cannot take this module; shardpass opt --sp-verify may say why"),
+        help=_REMEDIES.get(name, _REMEDY),
     )
 
 
+_REMEDY: Final = "XLA cannot take this module; shardpass opt --sp-verify may say why"
 _REMEDIES: Final = {
     "SIGKILL": "most often that is the kernel, out of memory: use a smaller batch or more devices",
     "SIGTERM": "somebody ended it",

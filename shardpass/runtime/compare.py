@@ -97,8 +97,8 @@ def _distance(reference: np.ndarray, found: np.ndarray | None) -> float:
         for piece in pieces:
             difference = _wide(piece)
             if others is not None:
-                difference = difference - _wide(next(others))
-            total += float(np.sum(np.square(np.abs(difference))))
+                difference -= _wide(next(others))
+            total += float(np.vdot(difference, difference).real)
     return total if not math.isnan(total) else math.inf
 
 
@@ -108,7 +108,8 @@ def _wide(piece: np.ndarray) -> np.ndarray:
 
 def _same_bits(one: np.ndarray, other: np.ndarray) -> bool:
     return all(
-        a.tobytes() == b.tobytes() for a, b in zip(_pieces(one), _pieces(other), strict=True)
+        np.array_equal(a.view(np.uint8), b.view(np.uint8))
+        for a, b in zip(_pieces(one), _pieces(other), strict=True)
     )
 
 

@@ -28,7 +28,7 @@ from shardpass.mlir import (
 )
 from shardpass.passes import run_pipeline
 from shardpass.passes.prepare_for_xla import PrepareForXla
-from shardpass.runtime.devices import devices_for
+from shardpass.runtime.devices import Device, devices_for
 from shardpass.runtime.placement import Layout
 from shardpass.runtime.preflight import (
     Partitioner,
@@ -56,7 +56,7 @@ class Executable:
     """
 
     module: Module
-    devices: tuple[jax.Device, ...]
+    devices: tuple[Device, ...]
     partitioner: Partitioner | None
     arguments: tuple[EntryValue, ...]
     results: tuple[EntryValue, ...]
@@ -112,7 +112,7 @@ class Executable:
 def compile_module(
     module: Any,
     *,
-    devices: int | Sequence[jax.Device] | None = None,
+    devices: int | Sequence[Device] | None = None,
     partitioner: PartitionerChoice = "auto",
 ) -> Executable:
     """Compile a module through XLA's SPMD partitioner.
@@ -152,7 +152,7 @@ def compile_module(
     )
 
 
-def _compile(module: Module, devices: tuple[jax.Device, ...], partitioner: Partitioner) -> Any:
+def _compile(module: Module, devices: tuple[Device, ...], partitioner: Partitioner) -> Any:
     count = len(devices)
     options = jax.extend.backend.get_compile_options(num_replicas=1, num_partitions=count)
     build = options.executable_build_options
@@ -170,7 +170,7 @@ def _compile(module: Module, devices: tuple[jax.Device, ...], partitioner: Parti
 
 
 def _layouts(
-    found: Sequence[Any] | None, values: Sequence[EntryValue], devices: tuple[jax.Device, ...]
+    found: Sequence[Any] | None, values: Sequence[EntryValue], devices: tuple[Device, ...]
 ) -> tuple[tuple[jax.sharding.Sharding, ...], tuple[Layout, ...]]:
     """The shardings that XLA settled on, as JAX's objects and as ours."""
     if len(devices) == 1 or found is None:
@@ -193,11 +193,15 @@ def _from_xla(error: Exception, slug: str, what: str) -> ShardingError:
     lines = [line.strip() for line in str(error).splitlines()]
     told = [line for line in lines if line and not _NOISE.search(line)]
     gist = told[0] if told else type(error).__name__
-    return ShardingError(slug, f"{what}: {_short(gist)}", notes=map(_short, told[1:_MOST_NOTES]))
+    return ShardingError(
+        slug, f"{what}: {_short(gist)}", notes=[_short(line) for line in told[1:_MOST_NOTES]]
+    )
 
 
 #: Lines of an XLA message that speak of XLA's own source, or print a whole function.
-_NOISE: Final = re.compile(r"see current operation|^external/|Source Location Trace|^===|^\"?func\.")
+_NOISE: Final = re.compile(
+    r"see current operation|^external/|Source Location Trace|^===|^\"?func\."
+)
 
 
 def _short(line: str, most: int = 400) -> str:

@@ -117,7 +117,10 @@ class Dataflow:
         """The values that ``value`` may be, or be made up of, one step back."""
         if isinstance(value, ir.BlockArgument):
             return self._origins_of_argument(value)
-        op, number = value.owner, ir.OpResult(value).result_number
+        op = defining_op(value)
+        if op is None:
+            return []
+        number = ir.OpResult(value).result_number
         name = op.operation.name
         if name in MOVES:
             positions = MOVES[name]
@@ -217,7 +220,7 @@ def _influenced(flow: Dataflow, op: ir.OpView, number: int) -> list[ir.Value]:
 
 
 def _influenced_by_return(flow: Dataflow, op: ir.OpView, number: int) -> list[ir.Value]:
-    parent = op.operation.parent.opview
+    parent = enclosing_op(op)
     name = parent.operation.name
     if name == "func.func":
         return [call.results[number] for call in flow.callers.get(symbol(parent, "sym_name"), [])]
@@ -249,6 +252,19 @@ def returned(region: ir.Region) -> list[ir.Value]:
     """The operands of the op that ends a region's only block."""
     block = region.blocks[0]
     return list(block.operations[len(block.operations) - 1].operands)
+
+
+def defining_op(value: ir.Value) -> ir.OpView | None:
+    """The op that gives ``value``; ``None`` for an argument of a block."""
+    owner = value.owner
+    return None if isinstance(owner, ir.Block) else owner
+
+
+def enclosing_op(op: ir.OpView) -> ir.OpView:
+    """The op in whose region ``op`` stands."""
+    parent = op.operation.parent
+    assert parent is not None, "only the module stands in no region"
+    return parent.opview
 
 
 def symbol(op: ir.OpView, name: str) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 
-from shardpass.runtime.dataflow import Dataflow
+from shardpass.runtime.dataflow import Dataflow, defining_op
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def demands_of(root: ir.Operation) -> list[ArgumentDemands]:
     flow = Dataflow(root)
     waiting: list[tuple[ir.Value, Demand]] = []
     for order, op in enumerate(flow.in_execution_order()):
-        waiting.extend(_asked_by(flow, op, order))
+        waiting.extend(_asked_by(op, order))
     seen: set[tuple[ir.Value, Demand]] = set()
     found: dict[int, list[Demand]] = {}
     while waiting:
@@ -114,12 +114,30 @@ def _summary(flow: Dataflow, argument: ir.Value, demands: Sequence[Demand]) -> A
 
 # What ops ask for.
 
+_OF_POSITIVES: Final = frozenset(
+    {
+        "chlo.lgamma",
+        "stablehlo.log",
+        "stablehlo.log_plus_one",
+        "stablehlo.rsqrt",
+        "stablehlo.sqrt",
+    }
+)
+#: Ops whose result has the sign of their first operand.
+_OF_ONE_SIGN: Final = frozenset(
+    {
+        "stablehlo.cbrt",
+        "stablehlo.power",
+        "stablehlo.reduce",
+        "stablehlo.reduce_window",
+        "stablehlo.sqrt",
+    }
+)
 
-def _asked_by(flow: Dataflow, op: ir.OpView, order: int) -> Iterator[tuple[ir.Value, Demand]]:
+
+def _asked_by(op: ir.OpView, order: int) -> Iterator[tuple[ir.Value, Demand]]:
     name = op.operation.name
-    if name in ("stablehlo.sqrt", "stablehlo.rsqrt", "stablehlo.log", "chlo.lgamma"):
-        yield op.operands[0], Positive()
-    elif name == "stablehlo.log_plus_one":
+    if name in _OF_POSITIVES:
         yield op.operands[0], Positive()
     elif name == "stablehlo.divide" and _is_float(op.operands[1]):
         yield op.operands[1], Positive()
@@ -138,7 +156,7 @@ def _asked_by(flow: Dataflow, op: ir.OpView, order: int) -> Iterator[tuple[ir.Va
     elif name == "stablehlo.dynamic_update_slice":
         yield from _starts(op, 2, _shape(op.operands[0]), _shape(op.operands[1]))
     elif name == "stablehlo.compare":
-        yield from _asked_by_compare(flow, op)
+        yield from _asked_by_compare(op)
     elif name == "stablehlo.add":
         yield from _asked_by_add(op)
     elif name == "stablehlo.dot_general":
@@ -181,9 +199,7 @@ def _asked_by_scatter(op: ir.OpView) -> Iterator[tuple[ir.Value, Demand]]:
     dropped = {*numbers.inserted_window_dims, *numbers.input_batching_dims}
     kept = [d for d in range(len(shape)) if d not in dropped]
     windows = dict(zip(kept, (updates[d] for d in numbers.update_window_dims), strict=True))
-    limits = tuple(
-        shape[d] - windows.get(d, 1) + 1 for d in numbers.scattered_dims_to_operand_dims
-    )
+    limits = tuple(shape[d] - windows.get(d, 1) + 1 for d in numbers.scattered_dims_to_operand_dims)
     yield op.operands[inputs], _along(limits, op.operands[inputs], numbers.index_vector_dim)
 
 
@@ -193,42 +209,51 @@ def _along(limits: tuple[int, ...], indices: ir.Value, dim: int) -> Below:
     return Below(limits, dim)
 
 
-def _asked_by_compare(flow: Dataflow, op: ir.OpView) -> Iterator[tuple[ir.Value, Demand]]:
+def _asked_by_compare(op: ir.OpView) -> Iterator[tuple[ir.Value, Demand]]:
     """A value compared with 0, 1, 2, … is a class number or a length."""
     for value, other in ((op.operands[0], op.operands[1]), (op.operands[1], op.operands[0])):
         if not _is_float(value):
-            length = _counts_up_to(flow, other)
-            if length and not _counts_up_to(flow, value):
+            length = _counts_up_to(other)
+            if length and not _counts_up_to(value):
                 yield value, Below((length,))
 
 
 def _asked_by_add(op: ir.OpView) -> Iterator[tuple[ir.Value, Demand]]:
     """``0.9 * m + 0.1 * g``: what the moments of every optimizer look like."""
     for value, other in ((op.operands[0], op.operands[1]), (op.operands[1], op.operands[0])):
-        if isinstance(value, ir.BlockArgument) or _splat(other) is not None:
+        product = defining_op(value)
+        if product is None or _is_constant(other):
             continue
-        product = value.owner
         if product.operation.name == "stablehlo.multiply":
-            for factor, scaled in (product.operands, reversed(list(product.operands))):
-                if _splat(factor) is not None:
+            left, right = product.operands
+            for factor, scaled in ((left, right), (right, left)):
+                if _is_constant(factor):
                     yield scaled, Decayed()
 
 
-def _counts_up_to(flow: Dataflow, value: ir.Value, depth: int = 12) -> int:
+def _counts_up_to(value: ir.Value) -> int:
     """The length of the iota that ``value`` is spread from, 0 where it is something else."""
-    for _ in range(depth):
-        if isinstance(value, ir.BlockArgument):
-            return 0
-        op = value.owner
-        name = op.operation.name
-        if name == "stablehlo.iota":
-            return _shape(value)[ir.IntegerAttr(op.attributes["iota_dimension"]).value]
-        if name in _CONSTANTS:
-            return _length_of_range(op.attributes["value"])
-        if name not in _SPREADS:
-            return 0
-        value = op.operands[0]
-    return 0
+    op = _spread_from(value)
+    if op is None:
+        return 0
+    if op.operation.name == "stablehlo.iota":
+        dim = ir.IntegerAttr(op.attributes["iota_dimension"]).value
+        return _shape(op.results[0])[dim]
+    return _length_of_range(op.attributes["value"]) if op.operation.name in _CONSTANTS else 0
+
+
+def _is_constant(value: ir.Value) -> bool:
+    """Whether ``value`` is a constant, or spread from one."""
+    op = _spread_from(value)
+    return op is not None and op.operation.name in _CONSTANTS
+
+
+def _spread_from(value: ir.Value) -> ir.OpView | None:
+    """The op whose result ``value`` repeats, reshapes or converts; ``None`` for an argument."""
+    op = defining_op(value)
+    while op is not None and op.operation.name in _SPREADS:
+        op = defining_op(op.operands[0])
+    return op
 
 
 _CONSTANTS: Final = frozenset({"stablehlo.constant", "sdy.constant"})
@@ -262,7 +287,7 @@ def _length_of_range(attribute: ir.Attribute) -> int:
 
 
 def _back(flow: Dataflow, value: ir.Value, demand: Demand) -> Iterator[tuple[ir.Value, Demand]]:
-    op = None if isinstance(value, ir.BlockArgument) else value.owner
+    op = defining_op(value)
     name = "" if op is None else op.operation.name
     if op is not None and isinstance(demand, Positive):
         yield from _back_positive(op, name, demand)
@@ -275,9 +300,7 @@ def _back(flow: Dataflow, value: ir.Value, demand: Demand) -> Iterator[tuple[ir.
         yield origin, demand
 
 
-def _back_positive(
-    op: ir.OpView, name: str, demand: Positive
-) -> Iterator[tuple[ir.Value, Demand]]:
+def _back_positive(op: ir.OpView, name: str, demand: Positive) -> Iterator[tuple[ir.Value, Demand]]:
     operands = list(op.operands)
     if name in ("stablehlo.add", "stablehlo.multiply"):
         if operands[0] == operands[1]:
@@ -286,11 +309,9 @@ def _back_positive(
             yield operand, Positive()
     elif name == "stablehlo.divide":
         yield operands[0], Positive()
-    elif name == "stablehlo.subtract" and _splat(operands[0]) is not None:
+    elif name == "stablehlo.subtract" and _is_constant(operands[0]):
         yield operands[1], Positive(unit=True)
-    elif name in ("stablehlo.reduce", "stablehlo.reduce_window"):
-        yield operands[0], demand
-    elif name in ("stablehlo.sqrt", "stablehlo.cbrt", "stablehlo.power"):
+    elif name in _OF_ONE_SIGN:
         yield operands[0], demand
 
 
@@ -313,18 +334,6 @@ def _back_by_column(
     for origin in origins:
         # Where the columns have moved, the least limit holds for all.
         yield origin, demand if same_shape else Below((min(demand.limits),))
-
-
-def _splat(value: ir.Value) -> ir.Attribute | None:
-    """The constant that every element of ``value`` is, if it is one."""
-    while not isinstance(value, ir.BlockArgument):
-        op = value.owner
-        if op.operation.name in _CONSTANTS:
-            return op.attributes["value"]
-        if op.operation.name not in _SPREADS:
-            return None
-        value = op.operands[0]
-    return None
 
 
 def _shape(value: ir.Value) -> tuple[int, ...]:

@@ -11,12 +11,12 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final, TypeAlias
 
 from shardpass.diagnostics import ShardingError
 
-if TYPE_CHECKING:
-    import jax
+#: ``jax.Device``, which type checkers see as a variable.
+Device: TypeAlias = Any
 
 _FLAG: Final = "--xla_force_host_platform_device_count"
 _COUNT: Final = re.compile(rf"{_FLAG}=(\d+)")
@@ -44,12 +44,12 @@ def request_cpu_devices(count: int) -> None:
 
     if backends_are_initialized():
         devices_for(count)
-    elif 0 <= jax.config.jax_num_cpu_devices < count:
+    elif 0 <= getattr(jax.config, "jax_num_cpu_devices", -1) < count:
         # Where the option is set, JAX does not look at the flag.
         jax.config.update("jax_num_cpu_devices", count)
 
 
-def devices_for(devices: int | Sequence[jax.Device]) -> tuple[jax.Device, ...]:
+def devices_for(devices: int | Sequence[Device]) -> tuple[Device, ...]:
     """The devices of a run, in the order in which meshes number them.
 
     Args:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from shardpass.runtime.npz import NpzFile
 from shardpass.runtime.seeded import SeededInputs
 
 
+@runtime_checkable
 class InputSource(Protocol):
     """Gives the arguments of a run, one by one."""
 
@@ -57,8 +58,7 @@ def input_source(module: Module, inputs: Inputs = None, *, seed: int = 0) -> Inp
         given = {str(name): value for name, value in inputs.items()}
         described = {name: _describe(value) for name, value in given.items()}
         return _by_name(module, described, lambda name: _as_numpy(given[name]), "the inputs")
-    if hasattr(inputs, "array"):
-        assert not isinstance(inputs, Sequence)
+    if isinstance(inputs, InputSource):
         return inputs
     arguments = module.arguments
     if len(inputs) != len(arguments):
@@ -156,8 +156,8 @@ def _describe(value: Any) -> ArrayDescription:
 
 def _as_numpy(value: Any) -> np.ndarray:
     import jax
+    import jax.numpy as jnp
 
-    if isinstance(value, jax.Array) and jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
+    if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
         value = jax.random.key_data(value)
     return np.asarray(value)
-

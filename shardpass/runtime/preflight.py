@@ -104,7 +104,7 @@ def choose_partitioner(module: Module, asked: PartitionerChoice) -> Partitioner:
             "partitioner",
             f"{module.name} speaks two notations, and no partitioner reads both",
             notes=[found.sdy, found.mhlo],
-            help="sp-export-mhlo rewrites Shardy's notation as mhlo.sharding; sp-strip removes both",
+            help="sp-export-mhlo writes all of it as mhlo.sharding; sp-strip takes all of it away",
         )
     if found.mhlo and asked == "shardy":
         raise ShardingError(

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import jax
 import numpy as np
 
 from shardpass.diagnostics import ShardingError
 from shardpass.mlir import load
 from shardpass.runtime.compile import Executable, compile_module
+from shardpass.runtime.devices import Device
 from shardpass.runtime.element_types import is_complex, is_float
 from shardpass.runtime.inputs import Inputs, InputSource, input_source
 from shardpass.runtime.preflight import Partitioner, PartitionerChoice
@@ -90,7 +90,7 @@ class RunResult:
 def run(
     module: Any,
     *,
-    devices: int | Sequence[jax.Device] | None = None,
+    devices: int | Sequence[Device] | None = None,
     inputs: Inputs = None,
     seed: int = 0,
     partitioner: PartitionerChoice = "auto",

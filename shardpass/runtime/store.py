@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import tempfile
-from types import TracebackType
-from typing import Self
+from collections.abc import Iterator
+from typing import IO
 
 import numpy as np
 
 from shardpass.diagnostics import ShardingError
 
 
-class ResultStore:
-    """Arrays in one temporary file without a name: gone when closed, or when the process ends."""
+@contextlib.contextmanager
+def result_store() -> Iterator[ResultStore]:
+    """A store in a temporary file without a name: gone afterwards, or when the process ends."""
+    with tempfile.TemporaryFile(prefix="shardpass-") as file:
+        yield ResultStore(file)
 
-    def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile(prefix="shardpass-")
+
+class ResultStore:
+    """Arrays in one file; :func:`result_store` makes one."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
         self._places: dict[int, tuple[int, tuple[int, ...], np.dtype]] = {}
 
     def put(self, index: int, array: np.ndarray) -> None:
@@ -27,7 +36,7 @@ class ResultStore:
         data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         try:
             start = self._file.seek(0, 2)
-            self._file.write(memoryview(data))
+            self._file.write(data.data)
             self._file.flush()
         except OSError as error:
             raise ShardingError(
@@ -42,17 +51,5 @@ class ResultStore:
         """Number ``index``, read from the file."""
         start, shape, dtype = self._places[index]
         self._file.seek(start)
-        whole = np.empty(shape, dtype)
-        self._file.readinto(memoryview(whole.reshape(-1).view(np.uint8)))
-        return whole
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._file.close()
+        size = math.prod(shape) * dtype.itemsize
+        return np.frombuffer(self._file.read(size), dtype).reshape(shape)

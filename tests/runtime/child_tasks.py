@@ -90,8 +90,6 @@ def compile_mhlo_under_shardy() -> list[str]:
     options.executable_build_options.use_spmd_partitioning = True
     options.executable_build_options.use_shardy_partitioner = True
     devices = jax.devices()
-    loaded = devices[0].client.compile_and_load(
-        load(text).ir, DeviceList(tuple(devices)), options
-    )
+    loaded = devices[0].client.compile_and_load(load(text).ir, DeviceList(tuple(devices)), options)
     read = jax.extend.sharding.get_hlo_sharding_from_serialized_proto
     return [str(read(s.SerializeToString())) for s in loaded.get_parameter_shardings()]

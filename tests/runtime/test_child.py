@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import textwrap
-from pathlib import Path
 
 import pytest
 
@@ -14,8 +10,7 @@ from shardpass.diagnostics import ShardingError
 from shardpass.runtime import check, in_child
 from shardpass.runtime.child import death, may_fork
 from tests.runtime import child_tasks as tasks
-
-REPOSITORY = Path(__file__).parents[2]
+from tests.runtime.fresh import run_python
 
 
 class TestSpawned:
@@ -58,19 +53,6 @@ class TestSpawned:
     def test_xlas_log_is_dropped_and_the_rest_passed_on(self, capfd: pytest.CaptureFixture[str]):
         assert in_child(tasks.talk) == "done"
         assert capfd.readouterr().err == "something of its own\n"
-
-
-def run_python(program: str) -> str:
-    """What a fresh Python prints; nothing has been imported in it."""
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", textwrap.dedent(program)],
-        capture_output=True,
-        text=True,
-        cwd=REPOSITORY,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        check=True,
-    )
-    return done.stdout
 
 
 class TestForked:
@@ -121,9 +103,9 @@ class TestForked:
 
 def test_an_abort_of_xla_itself():
     """mhlo.sharding on arguments under Shardy: 0.12.0.1 aborts, 0.10.2 ignores it."""
-    import jaxlib.version
+    import jax
 
-    if jaxlib.version.__version_info__ < (0, 12):
+    if jax.__version_info__ < (0, 12):
         assert in_child(tasks.compile_mhlo_under_shardy) == ["{replicated}", "{replicated}"]
         return
     with pytest.raises(ShardingError, match="was ended by SIGABRT") as caught:

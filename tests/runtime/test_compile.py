@@ -57,7 +57,7 @@ class TestPartitioner:
         assert [str(x.sharding) for x in executable.result_layouts] == [ROWS]
 
     def test_either_where_nothing_is_annotated(self):
-        text = "func.func @main(%a: tensor<8xf32>) -> tensor<8xf32> {\n return %a : tensor<8xf32>\n}"
+        text = "func.func @main(%a: tensor<8xf32>) -> tensor<8xf32> { return %a : tensor<8xf32> }"
         assert compile_module(load(text), devices=8).partitioner == "shardy"
         assert compile_module(load(text), devices=8, partitioner="gspmd").partitioner == "gspmd"
         assert compile_module(load(text)).partitioner is None
@@ -77,7 +77,7 @@ class TestPartitioner:
     def test_both_notations_are_refused(self):
         module = mhlo()
         text = module.text().replace(
-            "return", 'sdy.sharding_group %0 group_id=1 : tensor<8x32xf32>\n    return'
+            "return", "sdy.sharding_group %0 group_id=1 : tensor<8x32xf32>\n    return"
         )
         error = refusal(load(text))
         assert error.slug == "partitioner"
@@ -122,7 +122,7 @@ class TestRefusedBeforehand:
         assert "XLA_FLAGS=--xla_force_host_platform_device_count=16" in str(error)
 
     def test_dynamic_shapes(self):
-        text = "func.func @main(%a: tensor<?xf32>) -> tensor<?xf32> {\n return %a : tensor<?xf32>\n}"
+        text = "func.func @main(%a: tensor<?xf32>) -> tensor<?xf32> { return %a : tensor<?xf32> }"
         error = refusal(load(text), devices=8)
         assert [d.slug for d in error.diagnostics] == ["dynamic-shape", "dynamic-shape"]
 

@@ -79,9 +79,7 @@ class TestIndices:
         assert found["i"].below == 12
 
     def test_each_index_of_several_has_its_own_limit(self):
-        found = demanded(
-            lambda x, i, j: x[i, j], array(30, 6), *[array(5, dtype=jnp.int32)] * 2
-        )
+        found = demanded(lambda x, i, j: x[i, j], array(30, 6), *[array(5, dtype=jnp.int32)] * 2)
         assert (found["i"].below, found["j"].below) == (30, 6)
 
     def test_take_along_axis(self):
@@ -116,7 +114,9 @@ class TestIndices:
         assert found["tokens"].below == 17
 
     def test_values_stay_in_range(self):
-        module = lower(lambda table, tokens: table[tokens], array(50, 8), array(1000, dtype="int32"))
+        module = lower(
+            lambda table, tokens: table[tokens], array(50, 8), array(1000, dtype="int32")
+        )
         values = input_source(module).array(1)
         assert (values.min(), values.max()) == (0, 49)
 
@@ -275,7 +275,7 @@ class TestNpz:
     def test_files_that_are_no_npz(self, tmp_path: Path, content: bytes):
         path = tmp_path / "in.npz"
         path.write_bytes(content)
-        with pytest.raises(ShardingError, match="is not an .npz file") as caught:
+        with pytest.raises(ShardingError, match=r"is not an \.npz file") as caught:
             input_source(two(), path)
         assert caught.value.slug == "unreadable"
 

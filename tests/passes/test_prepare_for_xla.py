@@ -1,0 +1,135 @@
+"""What the finishing step changes, and that XLA takes the outcome."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+from shardpass.mlir import load
+from shardpass.passes import run_pipeline
+from shardpass.passes.prepare_for_xla import PrepareForXla
+from shardpass.runtime import compile_module
+
+MESH = 'sdy.mesh @mesh = <["x"=2, "y"=4]>'
+
+
+def prepared(body: str) -> str:
+    text = run_pipeline(load(f"module {{\n{body}\n}}"), [PrepareForXla()]).module.text()
+    assert "error" not in text
+    return text
+
+
+def test_reshards_become_constraints():
+    text = prepared(
+        f"""{MESH}
+  func.func @main(%a: tensor<8xf32>) -> tensor<8xf32> {{
+    %0 = sdy.reshard %a <@mesh, [{{"x"}}]> : tensor<8xf32>
+    return %0 : tensor<8xf32>
+  }}"""
+    )
+    assert "sdy.reshard" not in text
+    assert '%0 = sdy.sharding_constraint %arg0 <@mesh, [{"x"}]> : tensor<8xf32>' in text
+    assert "return %0" in text
+
+
+def test_shardings_of_control_flow_go_and_others_stay():
+    text = prepared(
+        f"""{MESH}
+  func.func @main(%a: tensor<8xf32>, %i: tensor<i32>) -> tensor<8xf32> {{
+    %0 = stablehlo.add %a, %a
+      {{sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{{"x"}}]>]>}} : tensor<8xf32>
+    %1 = "stablehlo.case"(%i) ({{
+      stablehlo.return %0 : tensor<8xf32>
+    }}, {{
+      stablehlo.return %a : tensor<8xf32>
+    }}) {{sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{{"y"}}]>]>}}
+      : (tensor<i32>) -> tensor<8xf32>
+    return %1 : tensor<8xf32>
+  }}"""
+    )
+    assert text.count("sharding_per_value") == 1
+    assert '<[<@mesh, [{"x"}]>]>' in text
+
+
+def test_sharding_rules_go():
+    text = prepared(
+        f"""{MESH}
+  func.func @main(%a: tensor<8xf32>) -> tensor<8xf32> {{
+    %0 = stablehlo.abs %a {{sdy.sharding_rule = #sdy.op_sharding_rule<([i])->([i]) {{i=8}}>}}
+      : tensor<8xf32>
+    return %0 : tensor<8xf32>
+  }}"""
+    )
+    assert "sharding_rule" not in text
+
+
+def test_the_empty_mesh_is_merged_wherever_it_is_named():
+    text = prepared(
+        f"""{MESH}
+  sdy.mesh @empty_mesh = <[]>
+  sdy.mesh @empty_mesh_2 = <["z"=8]>
+  func.func @main(%k: tensor<2xui32> {{sdy.sharding = #sdy.sharding<@empty_mesh, [{{}}]>}},
+                  %a: tensor<8xf32> {{sdy.sharding = #sdy.sharding<@empty_mesh_2, [{{"z"}}]>}})
+      -> (tensor<2xui32> {{sdy.sharding = #sdy.sharding<@empty_mesh, [{{?}}]>}}, tensor<8xf32>) {{
+    %0 = sdy.sharding_constraint %k <@empty_mesh, [{{}}]> : tensor<2xui32>
+    %1 = stablehlo.abs %a
+      {{sdy.sharding = #sdy.sharding_per_value<[<@empty_mesh, [{{}}]>]>}} : tensor<8xf32>
+    return %0, %1 : tensor<2xui32>, tensor<8xf32>
+  }}"""
+    )
+    assert "@empty_mesh," not in text
+    assert "@empty_mesh =" not in text
+    assert "sdy.sharding<@mesh, [{}]>" in text
+    assert "sdy.sharding<@mesh, [{?}]>" in text
+    assert "sharding_constraint %arg0 <@mesh, [{}]>" in text
+    assert "sharding_per_value<[<@mesh, [{}]>]>" in text
+    assert '@empty_mesh_2, [{"z"}]' in text
+
+
+def test_an_empty_mesh_alone_stays():
+    body = """sdy.mesh @empty_mesh = <[]>
+  func.func @main(%k: tensor<2xui32> {sdy.sharding = #sdy.sharding<@empty_mesh, [{}]>})
+      -> tensor<2xui32> {
+    return %k : tensor<2xui32>
+  }"""
+    assert "sdy.sharding<@empty_mesh, [{}]>" in prepared(body)
+
+
+def test_nothing_to_do_changes_nothing():
+    module = load(
+        f"""module {{
+  {MESH}
+  func.func @main(%a: tensor<8xf32> {{sdy.sharding = #sdy.sharding<@mesh, [{{"x"}}]>}})
+      -> tensor<8xf32> {{
+    %0 = sdy.sharding_constraint %a <@mesh, [{{"y"}}]> : tensor<8xf32>
+    return %0 : tensor<8xf32>
+  }}
+}}"""
+    )
+    assert run_pipeline(module, [PrepareForXla()]).module.text() == module.text()
+
+
+def test_a_propagated_scan_with_typed_keys_compiles():
+    """Each of the rewrites is needed for this one: without them XLA stops or dies."""
+    mesh = jax.make_mesh((2, 4), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
+    rows = NamedSharding(mesh, PartitionSpec("x"))
+
+    def program(key, x, w):
+        def body(carry, weight):
+            return jax.lax.with_sharding_constraint(jnp.tanh(carry @ weight), rows), carry[0]
+
+        y, firsts = jax.lax.scan(body, x, w)
+        return y + jax.random.normal(key, y.shape), firsts, jax.random.split(key)
+
+    shapes = [jax.ShapeDtypeStruct(s, jnp.float32) for s in ((8, 16), (3, 16, 16))]
+    lowered = jax.jit(program, in_shardings=(None, rows, None)).lower(jax.random.key(0), *shapes)
+    module = load(lowered.as_text(debug_info=True))
+    propagated = run_pipeline(module, "sdy-propagation-pipeline").module
+    text = propagated.text()
+    assert "sdy.reshard" in text
+    assert "@empty_mesh" in text
+    executable = compile_module(propagated)
+    assert executable.argument_layouts[1].shard_shape == (4, 16)
+    assert np.prod(executable.result_layouts[0].shard_shape) < 8 * 16
