@@ -179,6 +179,11 @@ class HloSharding:
         return self.kind is HloKind.TUPLE
 
     @property
+    def is_partial(self) -> bool:
+        """Whether devices hold partial results that are still to be combined."""
+        return self.kind is HloKind.UNREDUCED or SubgroupType.UNREDUCED in self.subgroup_types
+
+    @property
     def tile_dims(self) -> tuple[int, ...]:
         """Dimensions of the tile assignment, subgroups included; empty unless tiled."""
         return self.tile.dims if self.tile else ()
@@ -293,10 +298,7 @@ class HloSharding:
         return f"{self.tile} last_tile_dims={{{types}}}"
 
     def _all_metadata(self) -> tuple[Metadata, ...]:
-        is_unreduced = (
-            self.kind is HloKind.UNREDUCED or SubgroupType.UNREDUCED in self.subgroup_types
-        )
-        if not is_unreduced or any(entry.is_reduction for entry in self.metadata):
+        if not self.is_partial or any(entry.is_reduction for entry in self.metadata):
             return self.metadata
         name = (self.reduction or "sum").upper()
         return (*self.metadata, Metadata((("op_type", REDUCTION_OP), ("op_name", name))))

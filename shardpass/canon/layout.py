@@ -14,7 +14,6 @@ say so in their names.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -26,7 +25,12 @@ Modes: TypeAlias = tuple[tuple[int, int], ...]
 
 def of_iota(reshape_dims: Sequence[int], perm: Sequence[int]) -> Modes:
     """The modes of ``<=[reshape_dims]T(perm)``."""
-    strides = [math.prod(reshape_dims[d + 1 :]) for d in range(len(reshape_dims))]
+    strides: list[int] = []
+    stride = 1
+    for size in reversed(reshape_dims):
+        strides.append(stride)
+        stride *= size
+    strides.reverse()
     return tuple((reshape_dims[d], strides[d]) for d in perm)
 
 

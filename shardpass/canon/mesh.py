@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from shardpass.canon.mlir_string import quote
-from shardpass.canon.scanner import LARGEST_INTEGER
+from shardpass.canon.shapes import bounded_product
 from shardpass.diagnostics import ShardingError, did_you_mean
 
 # A mesh of one line can have more devices than fit into memory; beyond this many (128 MiB of ids),
@@ -152,7 +152,7 @@ def _check_axes(axes: tuple[tuple[str, int], ...]) -> None:
     for name, size in axes:
         if size < 1:
             raise ShardingError("bad-mesh", f'axis "{name}" has size {size}, below 1')
-    if math.prod(sizes.values()) > LARGEST_INTEGER:
+    if bounded_product(sizes.values()) is None:
         raise ShardingError("bad-mesh", f"the mesh {described} has more than 2**63 - 1 devices")
 
 

@@ -35,12 +35,15 @@ class NamedHlo:
     single_device: str = "single_device"
 
     def __post_init__(self) -> None:
+        if not self.manual:
+            return
         sharding = self.sharding
-        others = (
+        lists = (
             ("the replicated axes", sharding.replicated),
             ("the unreduced axes", sharding.unreduced),
+            ("the manual axes", self.manual),
         )
-        check_axes(sharding.mesh, sharding.dims, (*others, ("the manual axes", self.manual)))
+        check_axes(sharding.mesh, sharding.dims, lists)
 
     def to_text(self, metadata: Sequence[Metadata] = ()) -> str:
         """XLA's text."""

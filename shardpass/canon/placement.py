@@ -8,8 +8,8 @@ from typing import TypeAlias
 import numpy as np
 
 from shardpass.canon import layout
-from shardpass.canon.convert import to_hlo
 from shardpass.canon.hlo_sharding import HloKind, HloSharding
+from shardpass.canon.lowering import to_hlo
 from shardpass.canon.shapes import check_rank
 from shardpass.canon.tensor_sharding import TensorSharding
 from shardpass.diagnostics import ShardingError

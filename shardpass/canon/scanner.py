@@ -2,14 +2,18 @@
 
 A :class:`Scanner` walks over a text and remembers where it is, so that every refusal carries an
 excerpt with a caret. Both notations are flat enough to be read without recursion; nothing here
-recurses, backtracks, or copies the text, and no number is turned into an ``int`` before its length
-is known, so hostile input costs no more than its own size.
+recurses or backtracks, and no number is turned into an ``int`` before its length is known, so
+hostile input costs no more than its own size.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final, NoReturn
+
+import numpy as np
 
 from shardpass.diagnostics import Excerpt, ShardingError
 
@@ -19,6 +23,8 @@ LARGEST_INTEGER: Final = 2**63 - 1
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.$]*")
 _DIGITS: Final = re.compile(r"-?[0-9]+")
+# Eighteen digits always fit into 64 bits.
+_MAY_BE_TOO_LONG: Final = re.compile(r"[0-9]{19}")
 _LIST_OF_DIGITS: Final = re.compile(r"[0-9]+(?:[ \t\r\n]*,[ \t\r\n]*[0-9]+)*")
 
 
@@ -45,6 +51,23 @@ class Scanner:
             self.skip_space()
             offset = self.offset
         raise ShardingError(slug, message, help=help, excerpt=Excerpt.at(self.text, offset, length))
+
+    @contextmanager
+    def placing(self, offset: int, length: int | None = None) -> Iterator[None]:
+        """Errors raised within get a place, if they have none: ``length`` characters at ``offset``.
+
+        Without a length, it is everything that has been read since.
+        """
+        try:
+            yield
+        except ShardingError as error:
+            found = error.diagnostic
+            if found.excerpt is not None:
+                raise
+            if length is None:
+                length = self.offset - offset
+            excerpt = Excerpt.at(self.text, offset, max(1, length))
+            raise ShardingError.of([found.at(None, excerpt)]) from None
 
     def unexpected(self, wanted: str) -> NoReturn:
         """Raise ``syntax``: ``wanted`` is what may stand here."""
@@ -88,13 +111,10 @@ class Scanner:
     def expect_end(self) -> None:
         """Raise ``trailing-text`` unless only white space is left."""
         self.skip_space()
-        if self.offset < len(self.text):
-            rest = len(self.text) - self.offset
-            self.fail(
-                "trailing-text",
-                f"{rest} more character{'s' * (rest > 1)} after the end",
-                length=rest,
-            )
+        rest = len(self.text) - self.offset
+        if rest:
+            what = "character" if rest == 1 else "characters"
+            self.fail("trailing-text", f"{rest} more {what} after the end", length=rest)
 
     def word(self) -> str:
         """The identifier that comes next; empty, and nothing read, where there is none."""
@@ -127,21 +147,24 @@ class Scanner:
         return value
 
     def integers(self, what: str) -> list[int]:
-        """One or more natural numbers with commas between them, read in one sweep."""
+        """One or more natural numbers with commas between them."""
+        return self.integer_array(what).tolist()
+
+    def integer_array(self, what: str) -> np.ndarray:
+        """As :meth:`integers`, int64, read in one sweep: a list can hold every device there is."""
         self.skip_space()
         start = self.offset
         match = _LIST_OF_DIGITS.match(self.text, start)
         if not match:
             self._no_natural_number(what)
         self.offset = match.end()
-        values = match[0].split(",")
-        if max(map(len, values)) >= len(str(LARGEST_INTEGER)):
+        if _MAY_BE_TOO_LONG.search(match[0]):
             for found in _DIGITS.finditer(self.text, start, match.end()):
                 self._value(found[0], found.start())
         if self.sees(","):
             self.offset += 1
             self._no_natural_number(what)
-        return list(map(int, values))
+        return np.fromstring(match[0], dtype=np.int64, sep=",")
 
     def position_in_list(self, start: int, index: int) -> tuple[int, int]:
         """Offset and length of entry ``index`` of the list of numbers that begins at ``start``."""
@@ -176,7 +199,7 @@ class Scanner:
         self.fail("syntax", f"{what} must be at least 0", length=len(signed[0]))
 
     def _value(self, digits: str, offset: int) -> int:
-        # Eighteen digits always fit; int() on megabytes of digits would be quadratic, or refused.
+        # int() on megabytes of digits would be quadratic, or refused.
         significant = digits.lstrip("-").lstrip("0")
         if len(significant) > 19 or int(significant or "0") > LARGEST_INTEGER:
             self.fail("syntax", "a number beyond 64 bits", offset=offset, length=len(digits))

@@ -16,17 +16,15 @@ White space may stand between any two of these; comments may not.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
-from shardpass.canon.axes import AxisRef, DimSharding
+from shardpass.canon.axes import AxisRef
 from shardpass.canon.mesh import MeshShape
 from shardpass.canon.mlir_string import unquote
 from shardpass.canon.scanner import Scanner
-from shardpass.canon.tensor_sharding import REDUCTIONS, TensorSharding
-from shardpass.diagnostics import Excerpt, ShardingError, did_you_mean
-
-_PRIORITY = re.compile(r"p(0|[1-9][0-9]*)")
+from shardpass.canon.shared_parser import AxisReader
+from shardpass.canon.tensor_sharding import TensorSharding
+from shardpass.diagnostics import did_you_mean
 
 
 def parse_mesh(text: str) -> MeshShape:
@@ -48,58 +46,43 @@ def parse_tensor_sharding(text: str, meshes: Mapping[str, MeshShape]) -> TensorS
     scanner.expect(",", "the mesh")
     scanner.skip_space()
     start = scanner.offset
-    dims = _dims(scanner)
-    replicated: tuple[AxisRef, ...] = ()
-    unreduced: tuple[AxisRef, ...] = ()
+    axes = _axes(scanner)
+    dims = axes.dims()
+    lists: dict[str, tuple[AxisRef, ...]] = {}
     reduction: str | None = None
-    seen: set[str] = set()
     while scanner.accept(","):
-        name = scanner.word()
-        if name in seen or name not in ("replicated", "unreduced"):
-            scanner.offset -= len(name)
-            wanted = [known for known in ("replicated", "unreduced") if known not in seen]
-            scanner.unexpected(" or ".join(f'"{known}"' for known in wanted) or '">"')
-        seen.add(name)
+        name = _list_name(scanner, lists)
         scanner.expect("=", name)
-        if name == "replicated":
-            replicated = _braced_axes(scanner)
-        else:
-            reduction = _reduction(scanner)
-            unreduced = _braced_axes(scanner)
-    end = scanner.offset
+        if name == "unreduced":
+            reduction = axes.reduction()
+        lists[name] = axes.refs()
+    length = scanner.offset - start
     scanner.expect(">")
     scanner.expect_end()
-    try:
+    replicated, unreduced = lists.get("replicated", ()), lists.get("unreduced", ())
+    with scanner.placing(start, length):
         return TensorSharding(mesh, dims, replicated, unreduced, reduction)
-    except ShardingError as error:
-        raise _placed(error, text, start, end - start) from None
+
+
+def _axes(scanner: Scanner) -> AxisReader:
+    return AxisReader(scanner, _axis_name, has_priorities=True)
 
 
 def _mesh(scanner: Scanner) -> MeshShape:
     scanner.skip_space()
     start = scanner.offset
     scanner.expect("<")
-    scanner.expect("[")
-    axes: list[tuple[str, int]] = []
-    while not scanner.accept("]"):
-        if axes:
-            scanner.expect(",", "an axis")
-        name = _axis_name(scanner)
-        scanner.expect("=", "an axis name")
-        axes.append((name, scanner.integer("an axis size", least=1)))
+    axes = _axes(scanner).mesh_axes()
     device_ids: tuple[int, ...] | None = None
     if scanner.accept(","):
-        if scanner.word() != "device_ids":
-            scanner.unexpected('"device_ids"')
+        scanner.expect("device_ids")
         scanner.expect("=", "device_ids")
         scanner.expect("[")
         device_ids = tuple(scanner.integers("a device id"))
         scanner.expect("]")
     scanner.expect(">")
-    try:
-        return MeshShape(tuple(axes), device_ids)
-    except ShardingError as error:
-        raise _placed(error, scanner.text, start, scanner.offset - start) from None
+    with scanner.placing(start):
+        return MeshShape(axes, device_ids)
 
 
 def _mesh_or_reference(scanner: Scanner, meshes: Mapping[str, MeshShape]) -> MeshShape:
@@ -122,91 +105,15 @@ def _mesh_or_reference(scanner: Scanner, meshes: Mapping[str, MeshShape]) -> Mes
     return meshes[name]
 
 
-def _dims(scanner: Scanner) -> tuple[DimSharding, ...]:
-    scanner.expect("[", "the mesh")
-    dims: list[DimSharding] = []
-    while not scanner.accept("]"):
-        if dims:
-            scanner.expect(",", "a dimension")
-        dims.append(_dim(scanner))
-    return tuple(dims)
-
-
-def _dim(scanner: Scanner) -> DimSharding:
+def _list_name(scanner: Scanner, read: Mapping[str, object]) -> str:
     scanner.skip_space()
     start = scanner.offset
-    scanner.expect("{")
-    axes: list[AxisRef] = []
-    is_open = False
-    while not scanner.accept("}"):
-        if is_open:
-            scanner.unexpected('"}" after "?"')
-        if axes:
-            scanner.expect(",", "an axis")
-        if scanner.accept("?"):
-            is_open = True
-        else:
-            axes.append(_axis(scanner))
-    priority = _priority(scanner)
-    try:
-        return DimSharding(tuple(axes), is_open, priority)
-    except ShardingError as error:
-        raise _placed(error, scanner.text, start, scanner.offset - start) from None
-
-
-def _priority(scanner: Scanner) -> int | None:
-    scanner.skip_space()
-    start = scanner.offset
-    word = scanner.word()
-    if not word:
-        return None
-    scanner.offset = start
-    match = _PRIORITY.fullmatch(word)
-    if not match:
-        scanner.fail(
-            "syntax", f'expected a priority such as "p1", found "{word}"', length=len(word)
-        )
-    scanner.offset += 1
-    return scanner.integer("a priority")
-
-
-def _braced_axes(scanner: Scanner) -> tuple[AxisRef, ...]:
-    scanner.expect("{")
-    axes = [_axis(scanner)]
-    while scanner.accept(","):
-        axes.append(_axis(scanner))
-    scanner.expect("}")
-    return tuple(axes)
-
-
-def _reduction(scanner: Scanner) -> str | None:
-    scanner.skip_space()
-    start = scanner.offset
-    word = scanner.word()
-    if word and word not in REDUCTIONS:
-        scanner.fail(
-            "bad-reduction",
-            f'"{word}" is none of {", ".join(REDUCTIONS)}',
-            offset=start,
-            length=len(word),
-        )
-    return word or None
-
-
-def _axis(scanner: Scanner) -> AxisRef:
-    scanner.skip_space()
-    start = scanner.offset
-    name = _axis_name(scanner)
-    if not scanner.accept(":"):
-        return AxisRef(name)
-    scanner.expect("(")
-    pre_size = scanner.integer("a pre-size")
-    scanner.expect(")")
-    size = scanner.integer("a sub-axis size")
-    try:
-        return AxisRef(name, pre_size, size)
-    except ShardingError as error:
-        raise _placed(error, scanner.text, start, scanner.offset - start) from None
+    name = scanner.word()
+    left = [known for known in ("replicated", "unreduced") if known not in read]
+    if name not in left:
+        scanner.offset = start
+        scanner.unexpected(" or ".join(left) or '">"')
+    return name
 
 
 def _axis_name(scanner: Scanner) -> str:
@@ -220,14 +127,3 @@ def _quoted(scanner: Scanner, what: str) -> str:
     if text is None:
         scanner.fail("syntax", f"{what} has an escape that is not MLIR's", offset=start)
     return text
-
-
-def _placed(error: ShardingError, text: str, offset: int, length: int) -> ShardingError:
-    found = error.diagnostic
-    return ShardingError(
-        found.slug,
-        found.message,
-        help=found.help,
-        notes=found.notes,
-        excerpt=found.excerpt or Excerpt.at(text, offset, length),
-    )

@@ -1,9 +1,10 @@
-"""Global shapes into shard shapes, shared by both notations."""
+"""Sizes: global shapes into shard shapes, and products that stay within 64 bits."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from shardpass.canon.scanner import LARGEST_INTEGER
 from shardpass.diagnostics import Diagnostic, Severity, ShardingError
 
 
@@ -47,3 +48,13 @@ def check_rank(rank: int, expected: int, sharding: str) -> None:
             "rank-mismatch",
             f"{sharding} is for {expected} dimensions, the value has {rank}",
         )
+
+
+def bounded_product(sizes: Iterable[int]) -> int | None:
+    """The product of positive ``sizes``; ``None`` beyond 64 bits, without growing any further."""
+    product = 1
+    for size in sizes:
+        product *= size
+        if product > LARGEST_INTEGER:
+            return None
+    return product

@@ -10,7 +10,7 @@ import numpy as np
 
 from shardpass.canon import layout
 from shardpass.canon.mesh import MOST_LISTED
-from shardpass.canon.scanner import LARGEST_INTEGER
+from shardpass.canon.shapes import bounded_product
 from shardpass.diagnostics import ShardingError
 
 
@@ -35,7 +35,7 @@ class TileAssignment:
     reshape_dims: tuple[int, ...] = ()
     transpose_perm: tuple[int, ...] = ()
     devices: np.ndarray | None = None
-    _meaning: list[object] = field(default_factory=list, init=False)
+    _meaning: object = field(default=None, init=False)
 
     @classmethod
     def iota(
@@ -57,13 +57,13 @@ class TileAssignment:
         if sorted(transpose_perm) != list(range(len(reshape_dims))):
             raise ShardingError(
                 "bad-tile-assignment",
-                f"T({_join(transpose_perm)}) is not a permutation of "
+                f"T({_some(transpose_perm)}) is not a permutation of "
                 f"{len(reshape_dims)} dimensions",
             )
         if devices != size:
             raise ShardingError(
                 "bad-tile-assignment",
-                f"[{_join(dims)}] is {size} tiles, <=[{_join(reshape_dims)}] is {devices} devices",
+                f"[{_some(dims)}] is {size} tiles, <=[{_some(reshape_dims)}] is {devices} devices",
             )
         return cls.of_modes(dims, layout.of_iota(reshape_dims, transpose_perm))
 
@@ -83,14 +83,14 @@ class TileAssignment:
         ids = np.array(devices, dtype=np.int64).ravel()
         if ids.size != size:
             raise ShardingError(
-                "bad-tile-assignment", f"[{_join(dims)}] has {size} tiles, the list {ids.size} ids"
+                "bad-tile-assignment", f"[{_some(dims)}] has {size} tiles, the list {ids.size} ids"
             )
         if ids.size and ids.min() < 0:
             raise ShardingError("bad-tile-assignment", f"device id {ids.min()} is negative")
         repeated = first_repeated(ids)
         if repeated is not None:
             raise ShardingError(
-                "duplicate-device", f"device {ids[repeated]} stands twice in [{_join(dims)}]"
+                "duplicate-device", f"device {ids[repeated]} stands twice in [{_some(dims)}]"
             )
         ids.flags.writeable = False
         return cls(tuple(dims), devices=ids)
@@ -176,14 +176,15 @@ class TileAssignment:
         return math.prod(self.dims[:-1]), self.dims[-1]
 
     def _key(self) -> object:
-        if not self._meaning:
+        """What equality compares: the formula, or the list where there is none; found once."""
+        if self._meaning is None:
             formula = self.as_iota()
-            if formula is not None:
-                key: object = (formula.dims, formula.reshape_dims, formula.transpose_perm)
+            if formula is None:
+                meaning: object = (self.dims, self.flat_devices().tobytes())
             else:
-                key = (self.dims, self.flat_devices().tobytes())
-            self._meaning.append(key)
-        return self._meaning[0]
+                meaning = (formula.dims, formula.reshape_dims, formula.transpose_perm)
+            object.__setattr__(self, "_meaning", meaning)
+        return self._meaning
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, TileAssignment):
@@ -209,23 +210,30 @@ class TileAssignment:
 
 def first_repeated(ids: np.ndarray) -> int | None:
     """The index of the first id that stood before, or ``None``."""
+    in_order = np.sort(ids)
+    if not (in_order[1:] == in_order[:-1]).any():
+        return None
     order = np.argsort(ids, kind="stable")
-    again = order[1:][ids[order[1:]] == ids[order[:-1]]]
-    return int(again.min()) if again.size else None
+    return int(order[1:][in_order[1:] == in_order[:-1]].min())
 
 
 def _check_sizes(sizes: Sequence[int], what: str) -> int:
     if not sizes or min(sizes) < 1:
         raise ShardingError(
-            "bad-tile-assignment", f"{what} [{_join(sizes)}] must all be at least 1"
+            "bad-tile-assignment", f"{what} [{_some(sizes)}] must all be at least 1"
         )
-    size = math.prod(sizes)
-    if size > LARGEST_INTEGER:
+    size = bounded_product(sizes)
+    if size is None:
         raise ShardingError(
-            "bad-tile-assignment", f"{what} [{_join(sizes)}] are more than 2**63 - 1 in all"
+            "bad-tile-assignment", f"{what} [{_some(sizes)}] are more than 2**63 - 1 in all"
         )
     return size
 
 
 def _join(numbers: Sequence[int]) -> str:
     return ",".join(map(str, numbers))
+
+
+def _some(numbers: Sequence[int]) -> str:
+    """For messages: a list can be as long as the text that it was read from."""
+    return _join(numbers) if len(numbers) <= 16 else f"{_join(numbers[:16])},..."
