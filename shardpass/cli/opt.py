@@ -109,11 +109,10 @@ def _as_text(flag: str) -> str:
 def _opt(file: str, output: str, request: _Request) -> int:
     from shardpass.diagnostics import ShardingError
     from shardpass.mlir import files
-    from shardpass.passes import build
 
     name = "<stdin>" if file == "-" else file
     data = sys.stdin.buffer.read() if file == "-" else files.read_bytes(file)
-    build(request.pipeline)  # A pipeline that cannot be is said before any part of the file runs.
+    _check_pipeline(request.pipeline)
     printed: list[str | bytes] = []
     faults: list[Diagnostic] = []
     for part, first_line in _parts(data, split=request.split):
@@ -131,6 +130,24 @@ def _opt(file: str, output: str, request: _Request) -> int:
         )
     _write(output, printed)
     return _finish(faults, request)
+
+
+def _check_pipeline(pipeline: Sequence[str]) -> None:
+    """Say what is wrong with the passes before any part of the file runs."""
+    from shardpass.diagnostics import ShardingError, did_you_mean
+    from shardpass.passes import build
+
+    options = [flag.lstrip("-") for parameter in opt.params for flag in parameter.opts]
+    for text in pipeline:
+        try:
+            build(text)
+        except ShardingError as error:
+            guess = did_you_mean(text, options)
+            if error.slug != "unknown-pass" or guess is None:
+                raise
+            raise ShardingError(
+                "usage", f"there is neither a pass nor an option --{text}", help=guess
+            ) from error
 
 
 def _parts(data: bytes, *, split: bool) -> Iterator[tuple[bytes, int]]:
