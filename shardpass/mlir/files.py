@@ -12,7 +12,7 @@ from shardpass.diagnostics import ShardingError
 
 #: The first four bytes of MLIR bytecode.
 _BYTECODE_MAGIC = b"ML\xefR"
-#: How StableHLO's portable artifacts name their producer, right behind the magic.
+#: How StableHLO's portable artifacts name their producer, behind the magic and the version, a byte.
 _PORTABLE_PRODUCER = b"StableHLO_v"
 
 
@@ -23,7 +23,7 @@ def is_bytecode(data: bytes) -> bool:
 
 def is_portable_artifact(data: bytes) -> bool:
     """Whether ``data`` is bytecode in VHLO, the versioned form that ``jax.export`` stores."""
-    return is_bytecode(data) and data[4:].startswith(_PORTABLE_PRODUCER)
+    return is_bytecode(data) and data[5:].startswith(_PORTABLE_PRODUCER)
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:

@@ -18,6 +18,8 @@ from shardpass.mlir.errors import from_mlir_error, hearing
 from shardpass.mlir.files import is_bytecode, is_portable_artifact, read_bytes, write_whole
 from shardpass.mlir.source import SourceText
 
+_CUT_SHORT = "it may be cut short, or written by a StableHLO newer than the installed one"
+
 Emit = Literal["text", "bytecode"]
 
 
@@ -130,7 +132,8 @@ def load(
 
     Raises:
       ShardingError: ``unreadable`` for a file that cannot be opened or is no module, ``mlir`` for
-        what MLIR's parser or verifier reports, each with its line.
+        what MLIR's parser or verifier reports, each with its line. Bytecode that was tampered with
+        can abort the process inside MLIR; the command line reads files in a child.
     """
     if isinstance(source, Module):
         return source if name is None else replace(source, name=name)
@@ -166,6 +169,15 @@ def parse(data: bytes, name: str) -> Module:
             return _with_functions(Module(ir.Module.parse(text), name, text))
         except ir.MLIRError as error:
             raise _explain(error, data, name) from error
+        except ShardingError:
+            raise
+        except ValueError as error:
+            # Sizes in broken bytecode that no memory can hold.
+            raise ShardingError(
+                "unreadable",
+                f"{name} cannot be read: {' '.join(str(error).split())}",
+                help=_CUT_SHORT if is_bytecode(data) else None,
+            ) from error
 
 
 def save(module: Module, path: str | os.PathLike[str], *, emit: Emit | None = None) -> None:
@@ -183,7 +195,7 @@ def _from_portable(context: ir.Context, data: bytes, name: str) -> ir.Module:
             "unreadable",
             f"{name} is a StableHLO artifact that cannot be read",
             notes=[d.message for d in said],
-            help="it may be cut short, or written by a StableHLO newer than the installed one",
+            help=_CUT_SHORT,
         ) from error
 
 
@@ -211,6 +223,7 @@ def _explain(error: ir.MLIRError, data: bytes, name: str) -> ShardingError:
     reported = from_mlir_error(error)
     text = None if is_bytecode(data) else data.decode()
     source = SourceText(name, text)
-    return ShardingError.of(
-        [source.place(d).at(SourceLocation(name)) for d in reported.diagnostics]
-    )
+    placed = [source.place(d).at(SourceLocation(name)) for d in reported.diagnostics]
+    if text is None:
+        placed = [replace(d, help=d.help or _CUT_SHORT) for d in placed]
+    return ShardingError.of(placed)
