@@ -14,7 +14,8 @@ to carry that value:
   comments of a test file, as MLIR's ``-verify-diagnostics`` does.
 
 The catalogue of slugs is :mod:`shardpass.diagnostics.slugs`; a slug that is not in it is refused,
-so that the list of everything that can go wrong is always complete.
+so that the list of everything that can go wrong is always complete. Slugs with a slash in them
+belong to passes that live elsewhere.
 
 This layer imports the standard library alone.
 """

@@ -80,8 +80,11 @@ class Diagnostic:
     help: str | None = None
 
     def __post_init__(self) -> None:
-        if self.slug not in SLUGS:
-            raise LookupError(f"{self.slug!r} is not in the catalogue shardpass.diagnostics.slugs")
+        if self.slug not in SLUGS and "/" not in self.slug:
+            raise LookupError(
+                f"{self.slug!r} is not in the catalogue shardpass.diagnostics.slugs; a slug of your "
+                "own has a slash in it (acme/too-large)"
+            )
 
     def at(self, location: SourceLocation | None, excerpt: Excerpt | None = None) -> Diagnostic:
         """This diagnostic with a place, where it has none yet."""

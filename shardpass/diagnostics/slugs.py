@@ -1,7 +1,8 @@
 """The catalogue: every slug that a diagnostic may carry, and what it stands for.
 
 Grouped by the layer that speaks of it first. A slug is never renamed once released: scripts and
-``expected-error`` comments hold on to it.
+``expected-error`` comments hold on to it. Passes that live elsewhere use slugs of their own with a
+slash in them (``acme/too-large``), which are not listed here.
 """
 
 from __future__ import annotations
