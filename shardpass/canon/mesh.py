@@ -131,7 +131,7 @@ class MeshShape:
         """``x=2, y=4``: how messages speak of a mesh."""
         if self.is_maximal:
             return f"device {self.device_ids[0]}" if self.device_ids else ""
-        return ", ".join(f"{name}={size}" for name, size in self.axes) or "without axes"
+        return _describe(self.axes) or "without axes"
 
     def __str__(self) -> str:
         axes = ", ".join(f"{quote(name)}={size}" for name, size in self.axes)
@@ -140,9 +140,14 @@ class MeshShape:
         return f"<[{axes}], device_ids=[{', '.join(map(str, self.device_ids))}]>"
 
 
+def _describe(axes: tuple[tuple[str, int], ...]) -> str:
+    shown = [f"{name}={size}" for name, size in axes[:16]]
+    return ", ".join([*shown, "..."] if len(axes) > 16 else shown)
+
+
 def _check_axes(axes: tuple[tuple[str, int], ...]) -> None:
     sizes: Mapping[str, int] = dict(axes)
-    described = ", ".join(f"{name}={size}" for name, size in axes)
+    described = _describe(axes)
     if len(sizes) < len(axes):
         names = [name for name, _ in axes]
         twice = next(name for name in names if names.count(name) > 1)

@@ -25,7 +25,11 @@ _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.$]*")
 _DIGITS: Final = re.compile(r"-?[0-9]+")
 # Eighteen digits always fit into 64 bits.
 _MAY_BE_TOO_LONG: Final = re.compile(r"[0-9]{19}")
-_LIST_OF_DIGITS: Final = re.compile(r"[0-9]+(?:[ \t\r\n]*,[ \t\r\n]*[0-9]+)*")
+# Possessive, so that a long list leaves no trail to backtrack on.
+_LIST_OF_DIGITS: Final = re.compile(r"[0-9]++(?:[ \t\r\n]*+,[ \t\r\n]*+[0-9]++)*+")
+_STRINGS: Final = {
+    quote: re.compile(rf"{quote}((?:[^{quote}\\]++|\\.)*+){quote}", re.DOTALL) for quote in "'\""
+}
 
 
 class Scanner:
@@ -176,20 +180,18 @@ class Scanner:
     def quoted(self, what: str, quotes: str) -> str:
         """The text between two of ``quotes``, escapes left as they are.
 
-        The scan stops at a quote that no backslash precedes; what a backslash means is the
+        It ends at a quote that no backslash stands before; what else a backslash means is the
         business of the grammar.
         """
         self.skip_space()
         quote = self.text[self.offset : self.offset + 1]
         if not quote or quote not in quotes:
             self.unexpected(what)
-        start, end = self.offset + 1, self.offset + 1
-        while end < len(self.text) and self.text[end] != quote:
-            end += 2 if self.text[end] == "\\" else 1
-        if end >= len(self.text):
-            self.fail("syntax", f"{what} is not closed", offset=self.offset)
-        self.offset = end + 1
-        return self.text[start:end]
+        match = _STRINGS[quote].match(self.text, self.offset)
+        if not match:
+            self.fail("syntax", f"{what} is not closed")
+        self.offset = match.end()
+        return match[1]
 
     def _no_natural_number(self, what: str) -> NoReturn:
         self.skip_space()
