@@ -88,7 +88,8 @@ def write_whole(path: str | os.PathLike[str], data: bytes) -> None:
 
 @contextlib.contextmanager
 def _beside(target: Path) -> Iterator[tuple[int, str]]:
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    # Only the start of the name, since a name has at most 255 bytes.
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name[:40]}.", dir=target.parent)
     try:
         yield descriptor, temporary
     finally:

@@ -40,7 +40,9 @@ def name_function_value(diagnostic: Diagnostic, text: str | None) -> Diagnostic:
     end = following.start() if following else len(text)
     path = _name_in(text[argument.end() : end], text) or f"arg{index}"
     start = argument.start()
-    line, column = text.count("\n", 0, start) + 1, start - text.rfind("\n", 0, start)
+    line = text.count("\n", 0, start) + 1
+    # In bytes, as MLIR counts.
+    column = len(text[text.rfind("\n", 0, start) + 1 : start].encode()) + 1
     return replace(
         plain,
         message=f'argument {index} ("{path}"): {told["what"]}',
@@ -50,8 +52,8 @@ def name_function_value(diagnostic: Diagnostic, text: str | None) -> Diagnostic:
 
 
 def _offset(text: str, place: SourceLocation) -> int:
-    lines_above = itertools.islice(text.splitlines(keepends=True), place.line - 1)
-    return sum(map(len, lines_above)) + max(place.column - 1, 0)
+    lines_above = itertools.islice(text.split("\n"), place.line - 1)
+    return sum(len(line) + 1 for line in lines_above) + max(place.column - 1, 0)
 
 
 def _name_in(argument: str, text: str) -> str | None:

@@ -1,0 +1,158 @@
+"""``expected-error`` comments against what was reported."""
+
+import pytest
+
+from shardpass.diagnostics import Diagnostic, Severity, SourceLocation
+from shardpass.diagnostics.expected import read_expectations, verify
+
+
+def said(
+    line: int | None,
+    message: str = "6 elements into 4 pieces",
+    severity: Severity = Severity.ERROR,
+    slug: str = "indivisible",
+    file: str = "-",
+) -> Diagnostic:
+    place = None if line is None else SourceLocation(file, line, 1)
+    return Diagnostic(severity, slug, message, place)
+
+
+def faults(text: str, *reported: Diagnostic, first_line: int = 1) -> list[tuple[str, int, str]]:
+    return [
+        (d.slug, d.location.line if d.location else -1, d.message)
+        for d in verify(text, reported, first_line=first_line)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("comment", "line"),
+    [
+        ("// expected-error {{6 elements}}", 3),
+        ("// expected-error @+1 {{6 elements}}", 4),
+        ("// expected-error@+2 {{6 elements}}", 5),
+        ("// expected-error @-2 {{6 elements}}", 1),
+        ("// expected-error @below {{6 elements}}", 4),
+        ("// expected-error @above {{6 elements}}", 2),
+        ("// expected-error @unknown {{6 elements}}", None),
+        ("op // expected-error {{error[indivisible]: 6 elements into 4 pieces}}", 3),
+        ("  // expected-error {{6 elements}}   ", 3),
+        ("// expected-error-re {{{{[0-9]+}} elements into {{.*}} pieces}}", 3),
+        ("// expected-error-re @below {{^error{{.}}indivisible]: 6}}", 4),
+    ],
+)
+def test_where_a_comment_looks(comment: str, line: int | None) -> None:
+    text = f"one\ntwo\n{comment}\nfour\nfive\n"
+    if "^" not in comment:
+        assert faults(text, said(line)) == []
+    wrong = 9 if line != 9 else 1
+    assert [slug for slug, *_ in faults(text, said(wrong))] == ["unmet-expectation"] * 2
+
+
+def test_a_regex_stands_between_literal_text() -> None:
+    """What is outside the inner braces is literal, dots and brackets included."""
+    text = "// expected-error-re {{error[mlir]: a.b {{[xy]}}!}}"
+    assert faults(text, said(1, "a.b x!", slug="mlir")) == []
+    assert len(faults(text, said(1, "aXb x!", slug="mlir"))) == 2
+    assert len(faults(text, said(1, "a.b z!", slug="mlir"))) == 2
+
+
+def test_literal_text_is_not_a_regex() -> None:
+    assert faults('// expected-error {{[{"x"}, {}]}}', said(1, 'is [{"x"}, {}] on x=2')) == []
+    assert len(faults("// expected-error {{a.b}}", said(1, "aXb"))) == 2
+
+
+def test_severity_counts() -> None:
+    warning = said(1, severity=Severity.WARNING)
+    assert faults("// expected-warning {{6 elements}}", warning) == []
+    assert faults("// expected-error {{6 elements}}", warning) == [
+        (
+            "unmet-expectation",
+            1,
+            "unexpected warning[indivisible]: 6 elements into 4 pieces",
+        ),
+        ("unmet-expectation", 1, "expected error was not reported: 6 elements"),
+    ]
+
+
+def test_remarks_count_only_where_some_are_expected() -> None:
+    remark = said(1, "left whole", Severity.REMARK, "replicated")
+    other = said(2, "left whole", Severity.REMARK, "replicated")
+    assert faults("nothing expected", remark) == []
+    text = "// expected-remark {{left whole}}\n"
+    assert faults(text, remark) == []
+    assert faults(text, remark, other) == [
+        ("unmet-expectation", 2, "unexpected remark[replicated]: left whole")
+    ]
+
+
+def test_each_comment_is_met_once() -> None:
+    text = "// expected-error {{6 elements}}\n"
+    assert len(faults(text, said(1), said(1, "6 elements into 5 pieces"))) == 1
+    both = "// expected-error @+2 {{6 elements}}\n// expected-error @+1 {{6 elements}}\n"
+    assert faults(both, said(3), said(3, "6 elements into 5 pieces")) == []
+
+
+def test_a_place_in_another_file_counts_as_none() -> None:
+    elsewhere = said(1, file="rules.toml")
+    assert faults("// expected-error @unknown {{6 elements}}", elsewhere) == []
+    assert faults("// expected-error {{6 elements}}", elsewhere) == [
+        ("unmet-expectation", 1, "unexpected error[indivisible]: 6 elements into 4 pieces"),
+        ("unmet-expectation", 1, "expected error was not reported: 6 elements"),
+    ]
+
+
+def test_faults_name_the_file_that_was_verified() -> None:
+    text = "// expected-error {{a}}\n// expected-eror {{b}}"
+    reported = [said(7, file="m.mlir")]
+    found = verify(text, reported, file="m.mlir")
+    assert [str(d.location) for d in found] == ["m.mlir:2:1", "m.mlir:7:1", "m.mlir:1:1"]
+
+
+def test_lines_count_from_where_the_part_starts() -> None:
+    text = "// expected-error @+1 {{6 elements}}\nop\n"
+    assert faults(text, said(12), first_line=11) == []
+    assert len(faults(text, said(2), first_line=11)) == 2
+
+
+def test_line_feeds_alone_end_a_line() -> None:
+    """MLIR counts neither form feeds nor Unicode's separators as the end of a line."""
+    text = "// one\f two\u2028 three\x1d\n// expected-error {{6 elements}}\r\n"
+    assert faults(text, said(2)) == []
+
+
+@pytest.mark.parametrize(
+    "comment",
+    [
+        "// expected-eror {{a}}",
+        "// expected-errors {{a}}",
+        "// expected-note {{a}}",
+        "// expected-error a",
+        "// expected-error {{a}",
+        "// expected-error {a}",
+        "// expected-error @+ {{a}}",
+        "// expected-error @under {{a}}",
+        "// expected-error {{a}} or so",
+        "// expected-error-regex {{a}}",
+        "// expected-error @+1",
+    ],
+)
+def test_a_misspelt_comment_is_a_fault(comment: str) -> None:
+    expectations, found = read_expectations(f"\n{comment}\n")
+    assert expectations == []
+    assert [(d.slug, d.location and d.location.line) for d in found] == [("syntax", 2)]
+    assert found[0].excerpt is not None
+    assert found[0].excerpt.text == comment
+    assert faults(f"\n{comment}\n")[0][2] == (
+        "not a comment of the form expected-error @+1 {{text}}"
+    )
+
+
+def test_a_regex_that_does_not_compile_is_a_fault() -> None:
+    (fault,) = verify("// expected-error-re {{a {{[}} b}}", [])
+    assert fault.slug == "syntax"
+    assert fault.message.startswith("the regex does not compile: ")
+    assert fault.location == SourceLocation("-", 1, 1)
+
+
+def test_prose_is_not_a_comment() -> None:
+    assert read_expectations("an expected-error in prose\n// we expected errors here\n") == ([], [])
