@@ -30,6 +30,7 @@ from shardpass.diagnostics.errors import ShardingError
 from shardpass.diagnostics.render import render, summary
 from shardpass.diagnostics.sink import Sink
 from shardpass.diagnostics.suggest import did_you_mean
+from shardpass.diagnostics.units import human_bytes
 
 __all__ = [
     "Diagnostic",
@@ -39,6 +40,7 @@ __all__ = [
     "Sink",
     "SourceLocation",
     "did_you_mean",
+    "human_bytes",
     "render",
     "summary",
 ]

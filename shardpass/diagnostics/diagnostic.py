@@ -82,8 +82,8 @@ class Diagnostic:
     def __post_init__(self) -> None:
         if self.slug not in SLUGS and "/" not in self.slug:
             raise LookupError(
-                f"{self.slug!r} is not in the catalogue shardpass.diagnostics.slugs; a slug of your "
-                "own has a slash in it (acme/too-large)"
+                f"{self.slug!r} is not in the catalogue shardpass.diagnostics.slugs; a slug of "
+                "your own has a slash in it (acme/too-large)"
             )
 
     def at(self, location: SourceLocation | None, excerpt: Excerpt | None = None) -> Diagnostic:

@@ -23,6 +23,9 @@ _STEP = re.compile(
     re.VERBOSE,
 )
 
+#: Names made of words alone, which is nearly all there are; they need no reading step by step.
+_PLAIN = re.compile(r"\w+(?:\.\w+|\['[\w./-]+'\]|\[\d+\])*")
+
 
 def dotted(raw: str) -> str:
     """``st['h'][0]['fc']['kernel'].value`` -> ``st.h.0.fc.kernel``.
@@ -30,6 +33,14 @@ def dotted(raw: str) -> str:
     A key is kept as it is, dots and slashes included. What is not in JAX's spelling comes back with
     its brackets replaced as far as they can be read, never an error.
     """
+    if _PLAIN.fullmatch(raw):
+        return (
+            raw.removesuffix(".value")
+            .replace("['", ".")
+            .replace("']", "")
+            .replace("[", ".")
+            .replace("]", "")
+        )
     steps: list[str] = []
     position = 0
     while position < len(raw):

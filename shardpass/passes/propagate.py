@@ -10,7 +10,7 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func
 
 from shardpass.canon import TensorSharding
-from shardpass.diagnostics import Sink
+from shardpass.diagnostics import Sink, human_bytes
 from shardpass.mlir import (
     SDY_SHARDING,
     EntryValue,
@@ -23,7 +23,7 @@ from shardpass.mlir import (
     result_attributes,
     results_of,
 )
-from shardpass.mlir.types import human_bytes, tensor_bytes
+from shardpass.mlir.element_types import tensor_bytes
 from shardpass.passes.base import Pass, Stage, option
 from shardpass.passes.expansion import expand, set_option, without
 from shardpass.passes.option_text import one_of

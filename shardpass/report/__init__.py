@@ -20,7 +20,7 @@ from shardpass.report.model import (
     Totals,
     ValueRow,
 )
-from shardpass.report.terminal import human_bytes, render_terminal
+from shardpass.report.terminal import render_terminal
 
 __all__ = [
     "CollectiveRow",
@@ -35,7 +35,6 @@ __all__ = [
     "build_report",
     "compiled_figures",
     "fold",
-    "human_bytes",
     "memory_figures",
     "read_collectives",
     "render_terminal",

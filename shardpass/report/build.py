@@ -22,8 +22,8 @@ from shardpass.mlir import (
     read_mhlo,
     result_attributes,
 )
+from shardpass.mlir.element_types import array_bytes
 from shardpass.report.collectives import read_collectives
-from shardpass.report.element_types import array_bytes
 from shardpass.report.model import (
     CompiledFigures,
     MemoryFigures,

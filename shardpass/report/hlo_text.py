@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from shardpass.report.element_types import element_bytes
+from shardpass.mlir.element_types import element_bytes
 
 _HEADER = re.compile(r"(?P<entry>ENTRY\s+)?%?(?P<name>[\w.\-~]+)\s*(?:\(.*)?\{\s*$")
 _INSTRUCTION = re.compile(r"\s+(?P<root>ROOT\s+)?%?(?P<name>[\w.\-~]+) = ")

@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from shardpass.diagnostics import human_bytes
 from shardpass.report.fold import FoldedRow, fold, unfolded
 from shardpass.report.model import CompiledFigures, MemoryFigures, Report, Totals, ValueRow
 
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _LONGEST_SPEC = 32
 
 
@@ -44,18 +44,6 @@ def render_terminal(
             console.print(_value_table(title, shown, len(rows), totals))
     if report.compiled:
         _print_compiled(report.compiled, console)
-
-
-def human_bytes(size: float) -> str:
-    """``1536`` -> ``1.5 KiB``; whole bytes below 1 KiB."""
-    if size < 1024:
-        return f"{size:.0f} B"
-    unit = 0
-    # 1023.96 KiB would print as 1024.0 KiB.
-    while size >= 1023.95 and unit < len(_UNITS) - 1:
-        size /= 1024
-        unit += 1
-    return f"{size:.1f} {_UNITS[unit]}"
 
 
 def _headline(report: Report) -> Text:

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from shardpass.report.element_types import array_bytes, element_bytes
+from shardpass.mlir.element_types import array_bytes, element_bytes
 
 
 @pytest.mark.parametrize(

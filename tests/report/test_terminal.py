@@ -2,7 +2,6 @@
 
 import io
 
-import pytest
 from rich.console import Console
 
 from shardpass.mlir import load
@@ -13,7 +12,6 @@ from shardpass.report import (
     ValueRow,
     build_report,
     compiled_figures,
-    human_bytes,
     render_terminal,
 )
 from tests.report.programs import ASYNC, counted_loop
@@ -34,23 +32,6 @@ def layers(count: int) -> Report:
         for i in range(count)
     )
     return Report("m.mlir", "sdy", 2, (MeshRow("mesh", (("x", 2),), 2),), rows, ())
-
-
-@pytest.mark.parametrize(
-    ("size", "text"),
-    [
-        (0, "0 B"),
-        (1023, "1023 B"),
-        (1024, "1.0 KiB"),
-        (1536, "1.5 KiB"),
-        (1024**2 - 1, "1.0 MiB"),
-        (497_759_232, "474.7 MiB"),
-        (3 * 1024**4, "3.0 TiB"),
-        (4096 * 1024**4, "4096.0 TiB"),
-    ],
-)
-def test_sizes_for_people(size: int, text: str) -> None:
-    assert human_bytes(size) == text
 
 
 def test_a_report() -> None:

@@ -10,6 +10,8 @@ import math
 import re
 from collections.abc import Sequence
 
+from jax.extend.mlir import ir
+
 _WIDTH = re.compile(r"(?:bf|tf|f|si|ui|i|s|u|q)(\d{1,4})", re.IGNORECASE | re.ASCII)
 _MLIR_COMPLEX = re.compile(r"complex<(\w+)>")
 _XLA_COMPLEX = re.compile(r"c(\d{1,4})", re.ASCII)
@@ -37,3 +39,10 @@ def array_bytes(shape: Sequence[int], name: str) -> int:
     if (found := _WIDTH.match(name)) and int(found[1]) in (2, 4):
         return -(-elements * int(found[1]) // 8)
     return elements * element_bytes(name)
+
+
+def tensor_bytes(kind: ir.Type) -> int:
+    """Bytes of a whole tensor; 0 for a token, a quantised type or a dynamic shape."""
+    if not isinstance(kind, ir.RankedTensorType) or not kind.has_static_shape:
+        return 0
+    return array_bytes(kind.shape, str(kind.element_type))
