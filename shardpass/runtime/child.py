@@ -209,13 +209,13 @@ def death(code: int, told: str) -> ShardingError:
     last = [_LOG.sub("", line).strip() for line in (fatal or quiet)[-_MOST_LINES:]]
     return ShardingError(
         "process-aborted",
-        f"the process that compiled and ran the module {how}",
+        f"the child process {how}",
         notes=[line if len(line) <= 300 else f"{line[:300]}..." for line in last],
         help=_REMEDIES.get(name, _REMEDY),
     )
 
 
-_REMEDY: Final = "XLA cannot take this module; shardpass opt --sp-verify may say why"
+_REMEDY: Final = "XLA or MLIR cannot take this module; shardpass opt --sp-verify may say why"
 _REMEDIES: Final = {
     "SIGKILL": "most often that is the kernel, out of memory: use a smaller batch or more devices",
     "SIGTERM": "somebody ended it",

@@ -42,19 +42,18 @@ def error_of(reference: np.ndarray, layout: Layout, blocks: Sequence[np.ndarray]
     differ. Where several devices hold one block and do not agree bit for bit, the worst of them
     counts. Infinite, where the blocks hold a number that is not finite and the reference does not.
     """
-    worst = 0.0
-    total = 0.0
-    scale = 0.0
+    worst = total = scale = 0.0
     by_owner: dict[int, float] = {}
     for device in layout.owners:
         part = reference[layout.block(device)]
-        by_owner[device] = _distance(part, layout.without_padding(device, blocks[device]))
+        found = layout.without_padding(device, blocks[device])
+        by_owner[device], size = _distance_and_size(part, found)
         total += by_owner[device]
-        scale += _distance(part, None)
+        scale += size
     for device, owner in layout.copies:
         mine = layout.without_padding(device, blocks[device])
         if not _same_bits(mine, layout.without_padding(owner, blocks[owner])):
-            distance = _distance(reference[layout.block(device)], mine)
+            distance, _ = _distance_and_size(reference[layout.block(device)], mine)
             worst = max(worst, distance - by_owner[owner])
     return _relative(total + worst, scale, reference)
 
@@ -85,21 +84,21 @@ def _relative(total: float, scale: float, reference: np.ndarray) -> float:
     return math.sqrt(total / scale) if scale else math.inf
 
 
-def _distance(reference: np.ndarray, found: np.ndarray | None) -> float:
-    """The square of the L2 distance (to zero without ``found``), or how many elements differ."""
-    exact = not is_float(reference.dtype) and not is_complex(reference.dtype)
-    if exact:
-        return float(np.count_nonzero(reference != found)) if found is not None else 0.0
-    total = 0.0
-    pieces = _pieces(reference)
-    others = _pieces(found) if found is not None else None
+def _distance_and_size(reference: np.ndarray, found: np.ndarray) -> tuple[float, float]:
+    """The squares of the L2 distance and of the L2 norm of ``reference``.
+
+    For integers and booleans, how many elements differ, and nothing.
+    """
+    if not is_float(reference.dtype) and not is_complex(reference.dtype):
+        return float(np.count_nonzero(reference != found)), 0.0
+    distance = size = 0.0
     with np.errstate(over="ignore", invalid="ignore"):
-        for piece in pieces:
-            difference = _wide(piece)
-            if others is not None:
-                difference -= _wide(next(others))
-            total += float(np.vdot(difference, difference).real)
-    return total if not math.isnan(total) else math.inf
+        for piece, other in zip(_pieces(reference), _pieces(found), strict=True):
+            wide = _wide(piece)
+            size += float(np.vdot(wide, wide).real)
+            wide -= _wide(other)
+            distance += float(np.vdot(wide, wide).real)
+    return (math.inf if math.isnan(distance) else distance), size
 
 
 def _wide(piece: np.ndarray) -> np.ndarray:
