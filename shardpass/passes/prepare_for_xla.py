@@ -10,7 +10,7 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy, stablehlo
 
 from shardpass.diagnostics import Sink
-from shardpass.mlir import SDY_SHARDING, mesh_ops, operations
+from shardpass.mlir import MHLO_SHARDING, SDY_SHARDING, mesh_ops, operations
 from shardpass.passes.base import Pass
 
 #: Ops with regions whose operands XLA rewrites before it looks at their shardings.
@@ -26,12 +26,13 @@ class PrepareForXla(Pass):
     * ``sdy.sharding`` on ``stablehlo.while``, ``case`` and ``if`` goes: XLA drops operands of a
       loop before it reads the list, which then no longer fits (an error on jaxlib 0.10.2, a
       segmentation fault on 0.12.0.1). Nothing is lost, since XLA does not heed shardings of inner
-      ops.
+      ops. ``mhlo.sharding`` goes from there too (the same error on 0.12.0.1): GSPMD finds what a
+      loop carries from its body and from what goes into it.
     * ``sdy.sharding_rule`` goes: XLA stops at it with "Failed to get shape".
     * ``@empty_mesh``, which JAX declares for typed PRNG keys, is merged into the module's own mesh:
       XLA takes one.
 
-    Leaves alone: everything else, ``mhlo.sharding`` included. Order: last.
+    Leaves alone: everything else, ``mhlo.sharding`` of other ops included. Order: last.
     """
 
     name: ClassVar[str] = "sp-prepare-for-xla"
@@ -40,8 +41,10 @@ class PrepareForXla(Pass):
         """See the class."""
         resharded: list[sdy.ReshardOp] = []
         for op in operations(root):
-            if isinstance(op, _CONTROL_FLOW) and SDY_SHARDING in op.attributes:
-                del op.attributes[SDY_SHARDING]
+            if isinstance(op, _CONTROL_FLOW):
+                for notation in (SDY_SHARDING, MHLO_SHARDING):
+                    if notation in op.attributes:
+                        del op.attributes[notation]
             if _RULE in op.attributes:
                 del op.attributes[_RULE]
             if isinstance(op, sdy.ReshardOp):

@@ -53,6 +53,22 @@ def test_shardings_of_control_flow_go_and_others_stay():
     assert '<[<@mesh, [{"x"}]>]>' in text
 
 
+def test_mhlo_shardings_of_control_flow_go_and_others_stay():
+    text = prepared(
+        """func.func @main(%a: tensor<8xf32>, %i: tensor<i32>) -> tensor<8xf32> {
+    %0 = stablehlo.add %a, %a {mhlo.sharding = "{devices=[2]<=[2]}"} : tensor<8xf32>
+    %1 = "stablehlo.case"(%i) ({
+      stablehlo.return %0 : tensor<8xf32>
+    }, {
+      stablehlo.return %a : tensor<8xf32>
+    }) {mhlo.sharding = "{replicated}"} : (tensor<i32>) -> tensor<8xf32>
+    return %1 : tensor<8xf32>
+  }"""
+    )
+    assert text.count("mhlo.sharding") == 1
+    assert "{devices=[2]<=[2]}" in text
+
+
 def test_sharding_rules_go():
     text = prepared(
         f"""{MESH}
