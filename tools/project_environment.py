@@ -157,10 +157,11 @@ def make_environment(
     with locked(name):
         stamp = read_stamp(folder)
         if stamp.get("key") != key or probe(str(folder / "bin" / "python")) is None:
-            same_python = (
-                isinstance(stamp.get("key"), dict) and stamp["key"]["python"] == key["python"]
+            before = stamp.get("key")
+            keep = isinstance(before, dict) and all(
+                before[name] == key[name] for name in ("project", "python")
             )
-            stamp = _install(folder, python, requirements, key, keep=same_python)
+            stamp = _install(folder, python, requirements, key, keep)
     environment = Environment(folder, python.version, str(stamp["jax"]))
     say(f"{name}: {environment}")
     return environment
