@@ -30,15 +30,14 @@ class HloKind(enum.Enum):
 
 
 class SubgroupType(enum.Enum):
-    """What the devices along a trailing tile dimension do with their common tile."""
+    """What the devices along a trailing tile dimension do with their common tile.
+
+    The order of the members is that in which XLA sorts subgroups.
+    """
 
     MANUAL = "manual"
     UNREDUCED = "unreduced"
     REPLICATED = "replicated"
-
-
-# The order in which XLA sorts subgroups; the members are defined in it.
-_SUBGROUP_ORDER = {subgroup: index for index, subgroup in enumerate(SubgroupType)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +82,12 @@ class HloSharding:
     reduction: str | None = None
     metadata: tuple[Metadata, ...] = field(default=(), compare=False)
     named: NamedHlo | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        if (self.kind is HloKind.TILED) != (self.tile is not None):
+            raise ShardingError("bad-tile-assignment", f"{self.kind.value} and tile {self.tile}")
+        if (self.kind is HloKind.MAXIMAL) != (self.device is not None):
+            raise ShardingError("bad-tile-assignment", f"{self.kind.value}, device {self.device}")
 
     @classmethod
     def replicated(cls) -> HloSharding:
@@ -212,12 +217,12 @@ class HloSharding:
           ShardingError: ``rank-mismatch``; ``indivisible``; ``not-expressible`` for a tuple.
         """
         self._refuse_tuple()
-        return divide(shape, self.data_tiles, str(self)) if self.tile else tuple(shape)
+        return divide(shape, self.data_tiles, self.describe()) if self.tile else tuple(shape)
 
     def padded_shard_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         """As :meth:`shard_shape`, uneven dimensions rounded up, as XLA pads them."""
         self._refuse_tuple()
-        return divide_up(shape, self.data_tiles, str(self)) if self.tile else tuple(shape)
+        return divide_up(shape, self.data_tiles, self.describe()) if self.tile else tuple(shape)
 
     def validate(self, rank: int, num_devices: int) -> None:
         """Raise unless this can be the sharding of such a value among so many devices.
@@ -233,15 +238,16 @@ class HloSharding:
             )
         if self.tile is None:
             return
-        check_rank(rank, len(self.data_tiles), str(self))
+        check_rank(rank, len(self.data_tiles), self.describe())
         if self.tile.size != num_devices:
             raise ShardingError(
-                "device-count", f"{self} is for {self.tile.size} devices, there are {num_devices}"
+                "device-count",
+                f"{self.describe()} is for {self.tile.size} devices, there are {num_devices}",
             )
         if self.tile.devices is not None and self.tile.devices.max() >= num_devices:
             raise ShardingError(
                 "device-count",
-                f"{self} names device {self.tile.devices.max()}, there are {num_devices} devices",
+                f"{self.describe()} names device {self.tile.devices.max()} of {num_devices}",
             )
 
     def to_v2(self) -> HloSharding:
@@ -281,6 +287,11 @@ class HloSharding:
         if notes:
             parts.append(metadata_text(notes))
         return f"{{{' '.join(parts)}}}"
+
+    def describe(self) -> str:
+        """The text, or as much of it as a message can hold."""
+        text = str(self)
+        return text if len(text) <= 160 else f"{text[:160]}..."
 
     def __str__(self) -> str:
         return self.to_text()
@@ -327,25 +338,35 @@ def _canonical(
             "a tile assignment of one device says nothing",
             help="write {replicated}, or {maximal device=...}",
         )
-    if types and len(set(types)) == 1 and math.prod(tile.dims[:data]) == 1:
+    tile, types = _merge_subgroups(tile, types, data)
+    if len(types) == 1 and tile.dims[-1] == tile.size:
         return _everywhere(types[0], reduction)
-    kept = [index for index in range(len(types)) if tile.dims[data + index] > 1]
-    kept.sort(key=lambda index: _SUBGROUP_ORDER[types[index]])
-    merged = tuple(sorted({types[index] for index in kept}, key=_SUBGROUP_ORDER.__getitem__))
-    if list(merged) != list(types):
-        dropped = [index for index in range(len(types)) if index not in kept]
-        order = [*range(data), *(data + index for index in [*kept, *dropped])]
-        sizes = [
-            math.prod(tile.dims[data + index] for index in kept if types[index] is subgroup)
-            for subgroup in merged
-        ]
-        tile = tile.transposed(order).reshaped((*tile.dims[:data], *sizes))
-    if merged and len(merged) == 1 and tile.dims[-1] == tile.size:
-        return _everywhere(merged[0], reduction)
-    if merged and merged[-1] is SubgroupType.REPLICATED:
+    if SubgroupType.REPLICATED in types:
         tile = tile.with_sorted_last()
-    kind_of_sum = reduction if SubgroupType.UNREDUCED in merged and reduction != "sum" else None
-    return HloSharding(HloKind.TILED, tile, merged, reduction=kind_of_sum)
+    said = reduction if SubgroupType.UNREDUCED in types and reduction != "sum" else None
+    return HloSharding(HloKind.TILED, tile, types, reduction=said)
+
+
+def _merge_subgroups(
+    tile: TileAssignment, types: tuple[SubgroupType, ...], data: int
+) -> tuple[TileAssignment, tuple[SubgroupType, ...]]:
+    """One dimension for each type that has devices, in XLA's order, behind ``data`` others."""
+    of_type = {
+        subgroup: [
+            data + index
+            for index, found in enumerate(types)
+            if found is subgroup and tile.dims[data + index] > 1
+        ]
+        for subgroup in SubgroupType
+    }
+    merged = tuple(subgroup for subgroup in SubgroupType if of_type[subgroup])
+    if merged == types:
+        return tile, types
+    moved = [dimension for subgroup in merged for dimension in of_type[subgroup]]
+    dropped = [d for d in range(data, len(tile.dims)) if d not in moved]
+    sizes = [math.prod(tile.dims[d] for d in of_type[subgroup]) for subgroup in merged]
+    tile = tile.transposed([*range(data), *moved, *dropped])
+    return tile.reshaped((*tile.dims[:data], *sizes)), merged
 
 
 def _everywhere(subgroup: SubgroupType, reduction: str | None) -> HloSharding:

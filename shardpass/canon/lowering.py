@@ -51,8 +51,8 @@ def named_to_hlo(named: NamedHlo) -> HloSharding:
 def _lower(named: NamedHlo) -> HloSharding:
     sharding, manual, order = named.sharding, named.manual, named.order
     mesh = sharding.mesh
-    if mesh.is_maximal and mesh.device_ids:
-        return HloSharding.maximal(mesh.device_ids[0])
+    if mesh.device_id is not None:
+        return HloSharding.maximal(mesh.device_id)
     # What is the whole mesh is said so even where the mesh is one device, as XLA says it.
     if named.is_manual:
         return HloSharding.manual()

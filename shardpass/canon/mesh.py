@@ -87,7 +87,12 @@ class MeshShape:
     @property
     def is_maximal(self) -> bool:
         """Whether this is one device by its id, rather than a grid."""
-        return not self.axes and self.device_ids is not None
+        return self.device_id is not None
+
+    @property
+    def device_id(self) -> int | None:
+        """The device of a maximal mesh; ``None`` for a grid."""
+        return self.device_ids[0] if self.device_ids and not self.axes else None
 
     def axis_size(self, name: str) -> int:
         """The size of axis ``name``.
@@ -130,7 +135,7 @@ class MeshShape:
     def describe(self) -> str:
         """``x=2, y=4``: how messages speak of a mesh."""
         if self.is_maximal:
-            return f"device {self.device_ids[0]}" if self.device_ids else ""
+            return f"device {self.device_id}"
         return _describe(self.axes) or "without axes"
 
     def __str__(self) -> str:

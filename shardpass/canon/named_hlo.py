@@ -48,8 +48,8 @@ class NamedHlo:
     def to_text(self, metadata: Sequence[Metadata] = ()) -> str:
         """XLA's text."""
         sharding = self.sharding
-        if sharding.mesh.is_maximal and sharding.mesh.device_ids:
-            parts = [f"{self.single_device}[device_id={sharding.mesh.device_ids[0]}]"]
+        if sharding.mesh.is_maximal:
+            parts = [f"{self.single_device}[device_id={sharding.mesh.device_id}]"]
         else:
             parts = [*self._mesh_parts(), *self._axis_parts()]
         if metadata:

@@ -43,22 +43,22 @@ def from_hlo(sharding: HloSharding, rank: int, mesh: MeshShape | None = None) ->
     """
     if sharding.is_tuple:
         raise ShardingError(
-            "not-expressible", f"{sharding} is a tuple, not the sharding of one value"
+            "not-expressible", f"{sharding.describe()} is a tuple, not the sharding of one value"
         )
     if sharding.kind is HloKind.MAXIMAL and sharding.device is not None:
         return TensorSharding(MeshShape.maximal(sharding.device), ())
     if sharding.named is not None and mesh in (None, _full_mesh(sharding.named)):
         return _from_named(sharding.named, rank)
     if sharding.tile is not None:
-        check_rank(rank, len(sharding.data_tiles), str(sharding))
-        groups, mesh = _groups_on(sharding, mesh)
+        check_rank(rank, len(sharding.data_tiles), sharding.describe())
+        groups, mesh = _groups_on(sharding, sharding.tile, mesh)
         return _of_groups(sharding, groups, mesh)
     if sharding.kind is HloKind.UNREDUCED:
-        if mesh is None:
+        if mesh is None or not mesh.axes:
             raise ShardingError(
                 "not-expressible",
-                "{unreduced} does not say over how many devices",
-                help="give the mesh",
+                "{unreduced} does not say over which axes",
+                help="give a mesh that has some",
             )
         every_axis = tuple(AxisRef(name) for name in mesh.names)
         return TensorSharding(
@@ -76,9 +76,9 @@ def manual_axes(sharding: HloSharding, mesh: MeshShape) -> tuple[AxisRef, ...]:
     """
     if sharding.kind is HloKind.MANUAL:
         return tuple(AxisRef(name) for name in mesh.names)
-    if SubgroupType.MANUAL not in sharding.subgroup_types:
+    if sharding.tile is None or SubgroupType.MANUAL not in sharding.subgroup_types:
         return ()
-    groups, _ = _groups_on(sharding, mesh)
+    groups, _ = _groups_on(sharding, sharding.tile, mesh)
     index = len(sharding.data_tiles) + sharding.subgroup_types.index(SubgroupType.MANUAL)
     return _axes_of(layout.coalesce(layout.ascending(groups[index])), mesh, sharding)
 
@@ -92,7 +92,7 @@ def _full_mesh(named: NamedHlo) -> MeshShape:
 def _from_named(named: NamedHlo, rank: int) -> TensorSharding:
     sharding = named.sharding
     if sharding.dims:
-        check_rank(rank, len(sharding.dims), named.to_text())
+        check_rank(rank, len(sharding.dims), str(sharding))
     return TensorSharding(
         _full_mesh(named),
         sharding.dims or (DimSharding(),) * rank,
@@ -103,21 +103,20 @@ def _from_named(named: NamedHlo, rank: int) -> TensorSharding:
 
 
 def _groups_on(
-    sharding: HloSharding, mesh: MeshShape | None
+    sharding: HloSharding, tile: TileAssignment, mesh: MeshShape | None
 ) -> tuple[list[layout.Modes], MeshShape]:
-    """The modes of each dimension of the tile assignment, in positions on a mesh.
+    """The modes of each dimension of ``tile``, which is ``sharding``'s, in positions on a mesh.
 
     Without a mesh, one is made whose axes are just those modes.
     """
-    tile = sharding.tile
-    assert tile is not None
     if mesh is not None and mesh.size != tile.size:
         raise ShardingError(
             "not-expressible",
-            f"{sharding} is for {tile.size} devices, the mesh {mesh.describe()} has {mesh.size}",
+            f"{sharding.describe()} is for {tile.size} devices, "
+            f"the mesh {mesh.describe()} has {mesh.size}",
         )
     if mesh is not None and mesh.device_ids is not None:
-        tile = _positions(tile, mesh)
+        tile = _positions(sharding, tile, mesh)
         if SubgroupType.REPLICATED in sharding.subgroup_types:
             tile = tile.with_sorted_last()  # replicas were sorted by id, not by position
     formula = tile.as_iota()
@@ -128,7 +127,7 @@ def _groups_on(
         return groups, mesh or _mesh_of_modes(m for group in groups for m in group)
     if mesh is not None:
         raise ShardingError(
-            "not-expressible", f"no cut of the axes {mesh.describe()} gives {sharding}"
+            "not-expressible", f"no cut of the axes {mesh.describe()} gives {sharding.describe()}"
         )
     return _mesh_with_ids(sharding, tile)
 
@@ -144,13 +143,15 @@ def _mesh_with_ids(
     """A mesh that has the tiles for axes and their order for device ids."""
     if tile.size > MOST_LISTED:
         raise ShardingError(
-            "not-expressible", f"{sharding} needs a mesh with a list of {tile.size} device ids"
+            "not-expressible",
+            f"{sharding.describe()} needs a mesh with a list of {tile.size} device ids",
         )
     ids = tile.flat_devices()
     if ids.max() >= ids.size:
         raise ShardingError(
             "not-expressible",
-            f"{sharding} names device {ids.max()}, a mesh of its size has 0..{ids.size - 1}",
+            f"{sharding.describe()} names device {ids.max()}, "
+            f"a mesh of its size has 0..{ids.size - 1}",
         )
     sizes = [size for size in tile.dims if size > 1]
     axes = tuple((f"_axis_{index}", size) for index, size in enumerate(sizes))
@@ -158,14 +159,15 @@ def _mesh_with_ids(
     return [layout.coalesce((mode,)) for mode in modes], MeshShape(axes, tuple(ids.tolist()))
 
 
-def _positions(tile: TileAssignment, mesh: MeshShape) -> TileAssignment:
+def _positions(sharding: HloSharding, tile: TileAssignment, mesh: MeshShape) -> TileAssignment:
     """``tile`` with every device id replaced by its row-major position on ``mesh``."""
     where = np.empty(mesh.size, dtype=np.int64)
     where[mesh.device_array().ravel()] = np.arange(mesh.size)
     ids = tile.flat_devices()
     if ids.max() >= mesh.size:
         raise ShardingError(
-            "not-expressible", f"{tile} names device {ids.max()}, the mesh has {mesh.size} devices"
+            "not-expressible",
+            f"{sharding.describe()} names device {ids.max()}, the mesh has {mesh.size} devices",
         )
     return TileAssignment.of_array(where[ids].reshape(tile.dims))
 
@@ -200,7 +202,7 @@ def _axes_of(modes: layout.Modes, mesh: MeshShape, sharding: HloSharding) -> tup
             if rest or top % bottom or bottom % axis_stride:
                 raise ShardingError(
                     "not-expressible",
-                    f'{sharding} does not cut axis "{name}"={axis_size} into whole sub-axes',
+                    f'{sharding.describe()} does not cut axis "{name}"={axis_size} into whole sub-axes',
                     notes=(f"the mesh is {mesh.describe()}",),
                 )
             whole = top // bottom == axis_size

@@ -12,6 +12,7 @@ from shardpass.canon.hlo_sharding import HloKind, HloSharding
 from shardpass.canon.lowering import to_hlo
 from shardpass.canon.shapes import check_rank
 from shardpass.canon.tensor_sharding import TensorSharding
+from shardpass.canon.tile_assignment import TileAssignment
 from shardpass.diagnostics import ShardingError
 
 Sharding: TypeAlias = TensorSharding | HloSharding
@@ -65,8 +66,9 @@ def device_blocks(
         check_rank(len(shape), sharding.rank, sharding.dims_text())
         index, tiles = _mesh_tile_index(sharding), sharding.tiles()
     elif isinstance(sharding, HloSharding) and sharding.tile is not None:
-        check_rank(len(shape), len(sharding.data_tiles), str(sharding))
-        index, tiles = _tile_index(sharding), sharding.data_tiles
+        check_rank(len(shape), len(sharding.data_tiles), sharding.describe())
+        tiles = sharding.data_tiles
+        index = _tile_index(sharding.tile, len(tiles))
     else:
         devices = len(device_ids(sharding, num_devices))
         index, tiles = np.zeros((devices, len(shape)), dtype=np.int64), (1,) * len(shape)
@@ -114,12 +116,10 @@ def _coordinates(sizes: Sequence[int]) -> list[np.ndarray]:
     return list(np.unravel_index(flat, sizes)) if sizes else []
 
 
-def _tile_index(sharding: HloSharding) -> np.ndarray:
+def _tile_index(tile: TileAssignment, data: int) -> np.ndarray:
     """As :func:`_mesh_tile_index`, in ascending order of device ids."""
-    tile = sharding.tile
-    assert tile is not None
     by_id = np.argsort(tile.flat_devices(), kind="stable")
-    columns = np.unravel_index(by_id, tile.dims)[: len(sharding.data_tiles)]
+    columns = np.unravel_index(by_id, tile.dims)[:data]
     return np.stack(columns, axis=-1) if columns else np.zeros((tile.size, 0), dtype=np.int64)
 
 
@@ -127,20 +127,28 @@ def _normal_form(sharding: Sharding, rank: int) -> object:
     hlo = to_hlo(sharding) if isinstance(sharding, TensorSharding) else sharding
     if hlo.tile is None:
         return hlo.kind, hlo.device, hlo.reduction
-    check_rank(rank, len(hlo.data_tiles), str(hlo))
-    tile = hlo.tile.as_iota()
-    modes = tile.modes if tile else None
-    groups = layout.split(modes, hlo.tile.dims) if modes else None
-    if groups is None:
-        return hlo
-    data = len(hlo.data_tiles)
-    return (
-        hlo.tile.dims,
-        hlo.subgroup_types,
-        hlo.reduction,
-        tuple(map(layout.coalesce, groups[:data])),
-        tuple(layout.coalesce(layout.ascending(group)) for group in groups[data:]),
-    )
+    check_rank(rank, len(hlo.data_tiles), hlo.describe())
+    return _with_sorted_subgroups(hlo.tile, len(hlo.data_tiles)), hlo.subgroup_types, hlo.reduction
+
+
+def _with_sorted_subgroups(tile: TileAssignment, data: int) -> TileAssignment:
+    """The devices along each subgroup in ascending order; replicas already are.
+
+    A subgroup is renumbered as a whole, the same for every tile: it is sorted along the line on
+    which the first tile has its least device.
+    """
+    modes = tile.modes
+    groups = None if modes is None else layout.split(modes, tile.dims)
+    if groups is not None:
+        groups[data:] = [layout.ascending(group) for group in groups[data:]]
+        return TileAssignment.of_modes(tile.dims, tuple(m for group in groups for m in group))
+    ids = tile.device_array()
+    first = ids[(0,) * data]
+    least = np.unravel_index(first.argmin(), first.shape)
+    for axis in range(first.ndim):
+        line = first[(*least[:axis], slice(None), *least[axis + 1 :])]
+        ids = ids.take(line.argsort(), axis=data + axis)
+    return TileAssignment.of_array(ids)
 
 
 def _num_devices(sharding: Sharding) -> int | None:
@@ -152,7 +160,7 @@ def _num_devices(sharding: Sharding) -> int | None:
 def _known(sharding: HloSharding, num_devices: int | None) -> int:
     if sharding.is_tuple:
         raise ShardingError(
-            "not-expressible", f"{sharding} is a tuple, not the sharding of one value"
+            "not-expressible", f"{sharding.describe()} is a tuple, not the sharding of one value"
         )
     if num_devices is None:
         raise ShardingError("device-count", f"{sharding} does not say how many devices there are")

@@ -30,6 +30,7 @@ from shardpass.canon import (
     NamedHlo,
     SubgroupType,
     TensorSharding,
+    TileAssignment,
     device_blocks,
     device_ids,
     from_hlo,
@@ -271,3 +272,27 @@ def test_tiles_that_no_cut_of_the_axes_gives_are_refused():
     with pytest.raises(ShardingError) as refused:
         from_hlo(HloSharding.parse("{devices=[3,2]<=[6]}"), 2, MeshShape.of(x=2, y=3))
     assert refused.value.slug == "not-expressible"
+
+
+@given(st.data())
+def test_the_order_of_devices_within_a_subgroup_does_not_count(data: st.DataObject):
+    """Any renumbering along manual, unreduced or replicated dimensions, of iotas and of lists."""
+    tile = data.draw(tile_assignments())
+    kinds = data.draw(st.permutations(SubgroupType))[: data.draw(st.integers(0, len(tile.dims)))]
+    ids = tile.device_array()
+    for axis in range(len(tile.dims) - len(kinds), len(tile.dims)):
+        ids = ids.take(data.draw(st.permutations(range(ids.shape[axis]))), axis=axis)
+    rank = len(tile.dims) - len(kinds)
+    renumbered = HloSharding.tiled(TileAssignment.listed(tile.dims, ids), kinds)
+    assert is_equivalent(HloSharding.tiled(tile, kinds), renumbered, rank)
+
+
+def test_the_order_of_data_tiles_counts():
+    a = HloSharding.parse("{devices=[2,2]0,1,2,3 last_tile_dims={manual}}")
+    b = HloSharding.parse("{devices=[2,2]1,0,3,2 last_tile_dims={manual}}")
+    swapped = HloSharding.parse("{devices=[2,2]2,3,0,1 last_tile_dims={manual}}")
+    paired = HloSharding.parse("{devices=[2,2]0,1,3,2 last_tile_dims={manual}}")
+    assert a != b
+    assert is_equivalent(a, b, 1)
+    assert not is_equivalent(a, swapped, 1)
+    assert not is_equivalent(a, paired, 1)
