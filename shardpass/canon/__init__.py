@@ -6,7 +6,7 @@ StableHLO module, and this layer is the one place that knows both:
 * **Named axes**, Shardy's. Devices stand in a grid with named axes, a :class:`MeshShape`; a
   :class:`TensorSharding` says for each dimension which axes cut it, major to minor::
 
-      #sdy.sharding<@mesh, [{"y"}, {"x":(1)2, ?}], replicated={"x":(2)2}, unreduced={"z"}>
+      #sdy.sharding<@mesh, [{"y"}, {"x":(1)2, ?}], replicated={"x":(2)2}>
 
   An axis can be used in part (a *sub-axis*, :class:`AxisRef`). A dimension can be open to
   propagation and have a priority; axes can be kept unused, or hold partial results.
@@ -14,7 +14,7 @@ StableHLO module, and this layer is the one place that knows both:
 * **Tiles**, XLA's. An array with one entry for each tile says which device holds it; trailing
   dimensions of the array, the *subgroups*, hold devices that share a tile: replicas, devices of a
   manual region, or partial results. That is an :class:`HloSharding` with its
-  :class:`TileAssignment`::
+  :class:`TileAssignment`. The example above, on the mesh ``x=4, y=4``::
 
       {devices=[4,2,2]<=[4,4]T(1,0) last_tile_dim_replicate}
 
@@ -33,8 +33,9 @@ strides; :func:`is_equivalent` compares that, with the devices of each subgroup 
 ``==`` on a :class:`TensorSharding` compares everything that it says.
 
 **Size.** A mesh of a million devices is two numbers and two names. Nothing here makes a list of
-devices until ``device_array()``, ``device_blocks()`` or a V1 text asks for one, and beyond ``2**24``
-devices that is refused. All numbers are Python's, checked against the 64 bits of XLA and Shardy.
+devices until ``device_array()``, ``device_blocks()`` or a V1 text asks for one, and beyond
+``2**24`` devices that is refused. All numbers are Python's, checked against the 64 bits of XLA and
+Shardy.
 
 **Conventions**, and where they come from:
 
@@ -47,8 +48,8 @@ devices that is refused. All numbers are Python's, checked against the 64 bits o
 * Iotas have no reshape size of 1, and no two neighbours that stay neighbours when transposed
   (xla/hlo/ir/tile_assignment.cc).
 * A mesh with ``device_ids`` lowers to a V1 list (XLA's Shardy export).
-* A dimension that does not divide is cut into blocks of the size rounded up; the last ones are short
-  or empty (``HloSharding::TileOffsetForDevice``).
+* A dimension that does not divide is cut into blocks of the size rounded up; the last ones are
+  short or empty (``HloSharding::TileOffsetForDevice``).
 
 **Stricter than XLA, on purpose.** XLA's parser reads texts that nobody can have meant, and the
 partitioner then compiles something else, or aborts. These are refused here, with the place:

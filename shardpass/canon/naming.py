@@ -202,7 +202,7 @@ def _axes_of(modes: layout.Modes, mesh: MeshShape, sharding: HloSharding) -> tup
             if rest or top % bottom or bottom % axis_stride:
                 raise ShardingError(
                     "not-expressible",
-                    f'{sharding.describe()} does not cut axis "{name}"={axis_size} into whole sub-axes',
+                    f'{sharding.describe()} does not cut "{name}"={axis_size} into whole sub-axes',
                     notes=(f"the mesh is {mesh.describe()}",),
                 )
             whole = top // bottom == axis_size
