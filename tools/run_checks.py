@@ -42,15 +42,16 @@ class Step(NamedTuple):
     seconds: float = 0.0
 
 
-def static_commands(environment: Environment) -> list[tuple[str, list[str]]]:
-    """Name and command of each static check."""
-    python = environment.program("python")
+def static_commands(environments: Sequence[Environment]) -> list[tuple[str, list[str]]]:
+    """Name and command of each static check; types are checked against every version's."""
+    first = environments[0]
+    types = [first.program("basedpyright"), "--pythonpath"]
     return [
-        ("ruff check", [environment.program("ruff"), "check", "."]),
-        ("ruff format", [environment.program("ruff"), "format", "--check", "."]),
-        ("basedpyright", [environment.program("basedpyright"), "--pythonpath", python]),
-        ("import layers", [environment.program("lint-imports")]),
-        ("lit lint", [python, "tools/lit_lint.py", "--prove"]),
+        ("ruff check", [first.program("ruff"), "check", "."]),
+        ("ruff format", [first.program("ruff"), "format", "--check", "."]),
+        *((f"types, {each}", [*types, each.program("python")]) for each in environments),
+        ("import layers", [first.program("lint-imports")]),
+        ("lit lint", [first.program("python"), "tools/lit_lint.py", "--prove"]),
     ]
 
 
@@ -105,7 +106,7 @@ def main(arguments: Sequence[str]) -> int:
     if not environments:
         raise SystemExit("There is neither Python 3.11 nor 3.12 here: nothing was checked.")
 
-    for name, command in static_commands(environments[0]):
+    for name, command in static_commands(environments):
         steps.append(timed(name, lambda command=command: run_command(command)))
     for environment in [] if options.static else environments:
 
