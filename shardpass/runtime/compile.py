@@ -23,11 +23,13 @@ from shardpass.mlir import (
     EntryValue,
     Module,
     load,
+    operations,
     result_attributes,
     set_num_partitions,
 )
 from shardpass.passes import run_pipeline
 from shardpass.passes.prepare_for_xla import PrepareForXla
+from shardpass.runtime.dataflow import symbol
 from shardpass.runtime.devices import Device, devices_for
 from shardpass.runtime.placement import Layout
 from shardpass.runtime.preflight import (
@@ -135,6 +137,7 @@ def compile_module(
     check_before_compiling(loaded, len(used))
     finished = run_pipeline(loaded, [PrepareForXla()]).module
     set_num_partitions(finished.root, len(used))
+    _call_entry_main(finished)
     raw = _compile(finished, used, chosen)
     arguments, results = tuple(finished.arguments), tuple(finished.results)
     argument_shardings, argument_layouts = _layouts(raw.get_parameter_shardings(), arguments, used)
@@ -150,6 +153,19 @@ def compile_module(
         raw,
         argument_shardings,
     )
+
+
+def _call_entry_main(module: Module) -> None:
+    """XLA starts at ``@main`` and at nothing else."""
+    function = module.main
+    name = function.name.value
+    if name == "main":
+        return
+    with module.ir.context:
+        for op in operations(module.root):
+            if op.operation.name == "func.call" and symbol(op, "callee") == name:
+                op.attributes["callee"] = ir.FlatSymbolRefAttr.get("main")
+        function.attributes["sym_name"] = ir.StringAttr.get("main")
 
 
 def _compile(module: Module, devices: tuple[Device, ...], partitioner: Partitioner) -> Any:

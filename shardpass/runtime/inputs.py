@@ -78,7 +78,8 @@ class _GivenInputs:
     read: Callable[[str], np.ndarray]
 
     def array(self, index: int) -> np.ndarray:
-        found = np.ascontiguousarray(self.read(self.names[index]))
+        # Not `ascontiguousarray`, which makes a vector of a scalar.
+        found = np.asarray(self.read(self.names[index]), order="C")
         wanted = self.dtypes[index]
         return found if found.dtype == wanted else found.view(wanted)
 

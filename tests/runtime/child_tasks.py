@@ -93,3 +93,28 @@ def compile_mhlo_under_shardy() -> list[str]:
     loaded = devices[0].client.compile_and_load(load(text).ir, DeviceList(tuple(devices)), options)
     read = jax.extend.sharding.get_hlo_sharding_from_serialized_proto
     return [str(read(s.SerializeToString())) for s in loaded.get_parameter_shardings()]
+
+
+def growth_of_a_check() -> tuple[bool, float]:
+    """Check eight donated arrays of 16 MiB; whether it passed, and MiB that the peak rose by."""
+    import resource
+
+    import jax
+    import jax.numpy as jnp
+
+    from shardpass.mlir import load
+    from shardpass.runtime import check
+    from tests.runtime.conftest import annotate
+
+    def peak() -> float:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+
+    state = {f"w{i}": jax.ShapeDtypeStruct((2048, 2048), jnp.float32) for i in range(8)}
+    step = jax.jit(lambda s: jax.tree.map(jnp.sin, s), donate_argnums=0)
+    text = step.lower(state).as_text(debug_info=True)
+    text = text.replace("{\n", '{\n  sdy.mesh @mesh = <["x"=2, "y"=4]>\n', 1)
+    cut = 'sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {"y"}]>'
+    module = load(annotate(text, dict.fromkeys(state, cut)))
+    check(load(LAYER))
+    before = peak()
+    return check(module).ok, peak() - before

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +15,9 @@ import pytest
 
 from shardpass.diagnostics import ShardingError
 from shardpass.mlir import Module, load
-from shardpass.runtime import Executable, check
+from shardpass.runtime import Executable, check, input_source
+from tests.runtime.conftest import annotate
+from tests.runtime.fresh import run_python
 
 
 class TestRightPlans:
@@ -307,6 +311,66 @@ class TestSpecialPrograms:
         assert check(load(text)).ok
         assert not check(load(text), place=rolled(0)).ok
 
+    @pytest.mark.parametrize("ids", ["7,6,5,4,3,2,1,0", "0,2,4,6,1,3,5,7"])
+    def test_meshes_with_devices_in_another_order(self, layer: Callable[..., Module], ids: str):
+        text = layer().text().replace('"y"=4]>', f'"y"=4], device_ids=[{ids}]>')
+        assert check(load(text)).ok
+        assert not check(load(text), place=rolled(0)).ok
+
+    def test_mixed_precision_is_measured_by_the_narrow_types_unit(self):
+        """Partial sums rounded to bfloat16 differ by far more than float32 allows, and rightly."""
+        result = check(
+            program(
+                """
+  func.func @main(
+      %a: tensor<8x512xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {"x", "y"}]>},
+      %b: tensor<512x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x", "y"}, {}]>})
+      -> tensor<8x8xf32> {
+    %0 = stablehlo.convert %a : (tensor<8x512xf32>) -> tensor<8x512xbf16>
+    %1 = stablehlo.convert %b : (tensor<512x8xf32>) -> tensor<512x8xbf16>
+    %2 = stablehlo.dot_general %0, %1, contracting_dims = [1] x [0]
+      : (tensor<8x512xbf16>, tensor<512x8xbf16>) -> tensor<8x8xbf16>
+    %3 = stablehlo.convert %2 : (tensor<8x8xbf16>) -> tensor<8x8xf32>
+    return %3 : tensor<8x8xf32>
+  }"""
+            )
+        )
+        (row,) = result.rows
+        assert (row.dtype, row.decided_by, row.ok) == ("float32", "noise", True)
+        assert row.error > 1e-4
+
+    def test_adams_first_step_from_zero_moments(self):
+        """A gradient that is rounding alone, divided by its own size, moves a parameter by 1e-3."""
+
+        def adam(weights, shift, mu, nu, x):
+            # Softmax does not see a shift: its gradient is zero but for rounding.
+            def loss(shift):
+                return -jax.nn.log_softmax(x @ weights + shift[:, None])[:, 0].mean()
+
+            gradient = jax.grad(loss)(shift)
+            mu = 0.9 * mu + 0.1 * gradient
+            nu = 0.999 * nu + 0.001 * gradient**2
+            return shift - 1e-3 * (mu / 0.1) / (jnp.sqrt(nu / 0.001) + 1e-8)
+
+        def array(*shape: int) -> jax.ShapeDtypeStruct:
+            return jax.ShapeDtypeStruct(shape, jnp.float32)
+
+        lowered = jax.jit(adam).lower(array(64, 128), *[array(32)] * 3, array(32, 64))
+        text = lowered.as_text(debug_info=True).replace(
+            "{\n", '{\n  sdy.mesh @mesh = <["x"=2, "y"=4]>\n', 1
+        )
+        cuts = {"weights": '[{"x"}, {"y"}]', "shift": '[{"x"}]', "x": '[{}, {"x"}]'}
+        said = {name: f"sdy.sharding = #sdy.sharding<@mesh, {cut}>" for name, cut in cuts.items()}
+        module = load(annotate(text, said))
+        seeded = input_source(module)
+        inputs = [seeded.array(index) for index in range(5)]
+        inputs[2] = inputs[3] = np.zeros(32, np.float32)
+        result = check(module, inputs=inputs)
+        (row,) = result.rows
+        assert row.error > row.tolerance
+        assert (row.decided_by, row.ok) == ("noise", True)
+        assert not check(module, inputs=inputs, place=rolled(1)).ok
+
     def test_manual_computations_have_no_unsharded_program(self):
         from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
@@ -374,3 +438,43 @@ def test_results_are_values(layer: Callable[..., Module]):
     with pytest.raises(dataclasses.FrozenInstanceError):
         result.devices = 4  # pyright: ignore[reportAttributeAccessIssue]
     assert result.worst == result.rows[0]
+
+
+class TestMemory:
+    def test_one_variant_at_a_time(self):
+        """128 MiB of donated state: two more copies at the most, where keeping all makes four."""
+        told = run_python(
+            """
+            from tests.runtime import child_tasks
+            print(*child_tasks.growth_of_a_check())
+            """
+        )
+        ok, growth = told.split()
+        assert ok == "True"
+        assert 128 < float(growth) < 3.2 * 128
+
+    def test_reference_results_leave_nothing_behind(
+        self, layer: Callable[..., Module], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ):
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+        during: list[int] = []
+
+        def fail(executable: Executable, index: int, array: np.ndarray) -> jax.Array:
+            during.append(len(list(tmp_path.iterdir())))
+            raise RuntimeError("no more devices")
+
+        with pytest.raises(RuntimeError):
+            check(layer(), place=fail)
+        assert during == [0]
+        assert list(tmp_path.iterdir()) == []
+
+    def test_a_full_disk(self, layer: Callable[..., Module], monkeypatch: pytest.MonkeyPatch):
+        @contextlib.contextmanager
+        def full(**options: str):
+            with open("/dev/full", "r+b", buffering=0) as file:
+                yield file
+
+        monkeypatch.setattr("tempfile.TemporaryFile", full)
+        with pytest.raises(ShardingError, match="No space left on device") as caught:
+            check(layer())
+        assert caught.value.slug == "unwritable"

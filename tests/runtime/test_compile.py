@@ -181,6 +181,12 @@ def test_hlo_text_is_the_per_device_program(layer: Callable[..., Module]):
     assert re.search(r"all-gather", text)
 
 
+def test_an_entry_function_of_another_name(layer: Callable[..., Module]):
+    module = load(layer().text().replace("@main", "@forward"))
+    assert compile_module(module).result_layouts[0].shard_shape == (4, 8)
+    assert "@forward" in module.text()
+
+
 def test_devices_may_be_named(layer: Callable[..., Module]):
     backwards = jax.devices()[::-1]
     executable = compile_module(layer(), devices=backwards)

@@ -298,6 +298,16 @@ class TestGiven:
         for given in ({"params.w": W, "n": N}, [W, N]):
             np.testing.assert_array_equal(input_source(two(), given).array(1), N)
 
+    def test_scalars_stay_scalars(self):
+        module = lower(lambda x, n: x * n, array(4), array(dtype=jnp.int32))
+        given = input_source(module, [np.ones(4, np.float32), np.int32(3)])
+        assert given.array(1).shape == ()
+        assert MovedInputs(given, 0).array(1).shape == ()
+        assert (
+            MovedInputs(input_source(lower(jnp.sin, array()), [np.float32(2)]), 0).array(0).shape
+            == ()
+        )
+
     def test_too_few(self):
         with pytest.raises(ShardingError, match="1 arrays given for 2 arguments"):
             input_source(two(), [W])
