@@ -104,6 +104,14 @@ def anchor(name: str) -> str | None:
     return None
 
 
+def is_anchor(name: str) -> bool:
+    """Whether passes can be nested under ``name``: an op that exists, or ``any``.
+
+    MLIR takes any name, and passes under an op that does not exist never run.
+    """
+    return name == "any" or _probe_context().is_registered_operation(name)
+
+
 def is_pipeline(name: str) -> bool:
     """Whether ``name`` stands for a pipeline of passes, which runs on a module alone."""
     return name.endswith("-pipeline")
