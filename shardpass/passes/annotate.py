@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -19,11 +19,13 @@ from shardpass.mlir import (
     aliases_of,
     argument_attributes,
     arguments_of,
+    collect,
     declare_mesh,
     entry_function,
     file_positions,
     locate,
     location_names,
+    operations,
     result_attributes,
     results_of,
     set_argument_attributes,
@@ -48,8 +50,8 @@ class Annotate(Pass):
     """Write the shardings that partition rules ask for.
 
     Arguments and results of the entry function whose path a rule matches get ``sdy.sharding``; the
-    results of ops that an ``op`` or ``loc`` rule matches get an ``sdy.sharding_constraint``. A
-    result that takes over a donated argument's buffer takes its sharding too, unless a rule matches
+    results of ops that an ``op`` or ``loc`` rule matches, in functions that it calls as well, get
+    an ``sdy.sharding_constraint``. A result that takes over a donated argument's buffer takes its sharding too, unless a rule matches
     the result. The mesh is declared and ``mhlo.num_partitions`` set to its size.
 
     Reported: rules that matched nothing, arguments that no rule matched, dimensions left whole
@@ -175,7 +177,7 @@ class _Annotation:
         set_result_attributes(self.function, returned)
 
     def ops(self) -> None:
-        for op in list(_ordinary_ops(self.function)):
+        for op in [op for f in _called(self.root, self.function) for op in _ordinary_ops(f)]:
             name = op.operation.name
             if not self.rules.concerns_op(name):
                 continue
@@ -274,6 +276,42 @@ class _Annotation:
         result.replace_all_uses_except(constraint.results[0], constraint.operation)
 
 
+def _called(root: ir.Operation, entry: func.FuncOp) -> list[func.FuncOp]:
+    """The entry function and those that it calls on whole values, directly or not.
+
+    JAX puts the body of a scan, a rematerialised layer or an inner ``jit`` into a function. What is
+    called from a manual computation works on local values.
+    """
+    functions = {op.name.value: op for op in _body(root) if isinstance(op, func.FuncOp)}
+    local = {
+        name
+        for manual in collect(root, sdy.ManualComputationOp)
+        for name in _reached(functions, _callees(operations(manual)), operations)
+    }
+    names = _reached(functions, _callees(_ordinary_ops(entry)), _ordinary_ops)
+    return [entry, *(functions[name] for name in names if name not in local)]
+
+
+def _reached(
+    functions: dict[str, func.FuncOp],
+    names: list[str],
+    ops_in: Callable[[func.FuncOp], Iterable[ir.OpView]],
+) -> list[str]:
+    """``names`` and the functions that those call, each once, in order of the calls."""
+    found: dict[str, None] = {}
+    waiting = list(reversed(names))
+    while waiting:
+        name = waiting.pop()
+        if name not in found and name in functions and not functions[name].is_external:
+            found[name] = None
+            waiting += reversed(_callees(ops_in(functions[name])))
+    return list(found)
+
+
+def _callees(ops: Iterable[ir.OpView]) -> list[str]:
+    return [op.callee.value for op in ops if isinstance(op, func.CallOp)]
+
+
 def _ordinary_ops(op: func.FuncOp | ir.OpView) -> Iterator[ir.OpView]:
     for region in op.regions:
         for block in region.blocks:
@@ -291,8 +329,12 @@ def _location_texts(op: ir.OpView) -> tuple[str, ...]:
 
 def _free_name(root: ir.Operation) -> str:
     """``mesh``, or ``mesh_0`` and so on where a mesh or a function is called that already."""
-    symbols = (op.attributes for op in root.regions[0].blocks[0].operations)
+    symbols = (op.attributes for op in _body(root))
     taken = {ir.StringAttr(a["sym_name"]).value for a in symbols if "sym_name" in a}
     if "mesh" not in taken:
         return "mesh"
     return next(name for i in range(len(taken) + 1) if (name := f"mesh_{i}") not in taken)
+
+
+def _body(root: ir.Operation) -> Iterable[ir.OpView]:
+    return root.regions[0].blocks[0].operations
