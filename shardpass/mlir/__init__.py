@@ -42,7 +42,7 @@ from shardpass.mlir.errors import from_mlir_error, hearing
 from shardpass.mlir.locations import file_positions, locate, location_names
 from shardpass.mlir.module import Emit, Module, load, parse, save
 from shardpass.mlir.paths import dotted
-from shardpass.mlir.walk import collect, operations, where, with_attribute
+from shardpass.mlir.walk import collect, operations, visit, where, with_attribute
 
 __all__ = [
     "MHLO_SHARDING",
@@ -80,6 +80,7 @@ __all__ = [
     "set_num_partitions",
     "set_result_attributes",
     "static_sizes",
+    "visit",
     "where",
     "with_attribute",
     "with_entry",

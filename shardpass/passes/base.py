@@ -12,9 +12,30 @@ from jax.extend.mlir import ir
 
 from shardpass.diagnostics import Sink
 
-#: One step of a pass: native passes as MLIR's own pipeline text under ``builtin.module``, or a
-#: callable on the module.
-Stage = str | Callable[[ir.Operation, Sink], None]
+#: What a pass does to a module, in Python.
+Body = Callable[[ir.Operation, Sink], None]
+
+
+@dataclass(frozen=True)
+class Look:
+    """A step that reads the module and changes nothing.
+
+    There is nothing to verify behind it, so it is run together with the step in Python beside it.
+    On a large module MLIR's verifier takes as long as a simple pass.
+
+    Attributes:
+      body: the reading.
+      before_verifier: whether it copes with what a pass in front of it left and MLIR has not
+        verified yet. Otherwise it sees verified modules alone.
+    """
+
+    body: Body
+    before_verifier: bool = False
+
+
+#: One step of a pass: native passes as MLIR's own pipeline text under ``builtin.module``, a
+#: callable on the module, or a look at it.
+Stage = str | Body | Look
 
 
 @dataclass(frozen=True, kw_only=True)

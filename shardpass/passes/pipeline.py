@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from shardpass.diagnostics import (
     did_you_mean,
 )
 from shardpass.mlir import Module, hearing, load, native
-from shardpass.passes.base import Pass, Stage
+from shardpass.passes.base import Body, Look, Pass
 from shardpass.passes.option_text import make_pass
 from shardpass.passes.pipeline_text import NestText, PassText, parse_pipeline
 from shardpass.passes.registry import known_passes
@@ -87,7 +87,7 @@ def build(
       ShardingError: ``bad-pipeline``, ``unknown-pass``, ``bad-option``, each with a caret.
     """
     extra = tuple(passes)
-    if isinstance(pipeline, (str, Pass, type)):
+    if isinstance(pipeline, (str, Pass, type)) or not isinstance(pipeline, Iterable):
         pipeline = [pipeline]
     steps: list[Step] = []
     for item in pipeline:
@@ -144,6 +144,14 @@ def _nest(element: NestText, text: str, known: dict[str, type[Pass]]) -> list[St
             )
         if native.anchor(inner.name) is None:
             _steps(inner, text, known)  # Raises `unknown-pass`.
+    if not native.is_anchor(element.anchor):
+        raise ShardingError(
+            "bad-pipeline",
+            f'there is no op "{element.anchor}" to run passes on',
+            excerpt=Excerpt.at(text, element.offset, len(element.anchor)),
+            help=did_you_mean(element.anchor, [native.MODULE, native.FUNCTION])
+            or "write the passes without the nesting; shardpass nests them itself",
+        )
     if fault := native.fault_of(element.written):
         raise ShardingError(
             "bad-pipeline",
@@ -180,10 +188,8 @@ def _run(module: Module, steps: Sequence[Step], sink: Sink, *, verify_each: bool
     with context:
         manager = passmanager.PassManager(native.MODULE)
         manager.enable_verifier(verify_each)
-        for step in steps:
-            name = step.name if isinstance(step, Pass) else step
-            for stage in step.stages() if isinstance(step, Pass) else [step]:
-                _add(manager, name, stage, sink)
+        for name, stage in _joined(steps):
+            _add(manager, name, stage, sink)
         with hearing(context, sink.report):
             try:
                 manager.run(module.root)
@@ -195,7 +201,34 @@ def _run(module: Module, steps: Sequence[Step], sink: Sink, *, verify_each: bool
     sink.raise_errors()
 
 
-def _add(manager: passmanager.PassManager, name: str, stage: Stage, sink: Sink) -> None:
+def _joined(steps: Sequence[Step]) -> Iterator[tuple[str, str | list[Body]]]:
+    """What to add to the manager, by name: native passes, and steps in Python that run as one.
+
+    The verifier runs behind each. A look is joined to the steps in Python beside it, since there is
+    nothing to verify between them.
+    """
+    names: list[str] = []
+    bodies: list[Body] = []
+    changed = False
+    for step in steps:
+        name = step.name if isinstance(step, Pass) else step
+        for stage in step.stages() if isinstance(step, Pass) else [step]:
+            joins = isinstance(stage, Look) and stage.before_verifier
+            if bodies and (isinstance(stage, str) or (changed and not joins)):
+                yield "+".join(names), bodies
+                names, bodies, changed = [], [], False
+            if isinstance(stage, str):
+                yield name, stage
+                continue
+            bodies.append(stage.body if isinstance(stage, Look) else stage)
+            changed = changed or not isinstance(stage, Look)
+            if name not in names:
+                names.append(name)
+    if bodies:
+        yield "+".join(names), bodies
+
+
+def _add(manager: passmanager.PassManager, name: str, stage: str | list[Body], sink: Sink) -> None:
     if isinstance(stage, str):
         try:
             manager.add(stage)
@@ -216,16 +249,17 @@ def _first_fault(said: object) -> str:
     return text.split(" failed to add ")[0]
 
 
-def _guarded(
-    stage: Callable[[ir.Operation, Sink], None], sink: Sink
-) -> Callable[[ir.Operation, Any], None]:
+def _guarded(bodies: Sequence[Body], sink: Sink) -> Callable[[ir.Operation, Any], None]:
     def run(root: ir.Operation, external: Any) -> None:
-        try:
-            stage(root, sink)
-        except ShardingError as error:
-            sink.report_error(error)
-        # An error that is only reported, by us or by MLIR, does not stop a Python pass by itself.
-        if sink.has_errors:
-            external.signal_pass_failure()
+        for body in bodies:
+            try:
+                body(root, sink)
+            except ShardingError as error:
+                sink.report_error(error)
+            # An error that is only reported, by us or by MLIR, does not stop a Python pass by
+            # itself.
+            if sink.has_errors:
+                external.signal_pass_failure()
+                return
 
     return run

@@ -30,7 +30,7 @@ from shardpass.mlir import (
     results_of,
 )
 from shardpass.passes.aliases import check_aliases
-from shardpass.passes.base import Pass
+from shardpass.passes.base import Look, Pass, Stage
 from shardpass.passes.identities import CONSTRAINTS, MANUAL_CALLS, SHARDING_CALL, call_target
 from shardpass.passes.manual_regions import check_manual_regions
 
@@ -50,6 +50,10 @@ class Verify(Pass):
     """
 
     name: ClassVar[str] = "sp-verify"
+
+    def stages(self) -> Sequence[Stage]:
+        """A look: nothing changes."""
+        return (Look(self.run),)
 
     def run(self, root: ir.Operation, sink: Sink) -> None:
         """Check ``root``."""
