@@ -35,6 +35,8 @@ NOTATIONS = ("sdy", "mhlo")
 DEVICES = 8
 #: What one device may hold of the arguments; a quarter and what is on every device is 0.26.
 MOST_OF_ARGUMENTS = 0.35
+#: What the devices may tell each other otherwise than by all-reduces, as a part of the latter.
+MOST_OF_OTHER_TRAFFIC = 0.01
 MOST_MEMORY = 16 * 2**30
 
 
@@ -145,8 +147,12 @@ def argument_share(report: dict) -> float:
 def faults_of(report: dict) -> Iterator[str]:
     """The claims of the demo that a report of ``shardpass report --json --compile`` refutes."""
     collectives = collectives_of(report)
-    if "all-reduce" not in collectives:
+    _, reduced = collectives.pop("all-reduce", (0, 0))
+    others = sum(size for _, size in collectives.values())
+    if not reduced:
         yield "no all-reduce in the compiled program: it is not tensor parallel"
+    elif others > MOST_OF_OTHER_TRAFFIC * reduced:
+        yield f"{', '.join(collectives)} of {others / reduced:.2f} of the all-reduces' bytes"
     share = argument_share(report)
     if share > MOST_OF_ARGUMENTS:
         yield f"a device holds {share:.3f} of the arguments, more than {MOST_OF_ARGUMENTS}"

@@ -34,6 +34,10 @@ def report(share: float = 0.25, kinds: tuple[str, ...] = ("all-reduce",), device
             report(kinds=("all-gather",)),
             ["no all-reduce in the compiled program: it is not tensor parallel"],
         ),
+        (
+            report(kinds=("all-reduce", "all-gather")),
+            ["all-gather of 1.00 of the all-reduces' bytes"],
+        ),
         (report(devices=4), ["the module is for 4 devices, not 8"]),
     ],
 )
