@@ -23,16 +23,21 @@ from shardpass.mlir import (
 _PREFIX = "sdy."
 
 
+def is_of_dialect(name: str) -> bool:
+    """Whether an attribute of this name belongs to Shardy's dialect."""
+    return name.startswith(_PREFIX)
+
+
 def drop_dialect_attributes(op: ir.Operation | ir.OpView) -> None:
     """Remove every attribute of Shardy's dialect from ``op`` itself."""
     attributes = op.attributes
-    for name in [name for name in attributes if name.startswith(_PREFIX)]:
+    for name in [name for name in attributes if is_of_dialect(name)]:
         del attributes[name]
 
 
 def without_dialect_attributes(entries: ir.DictAttr) -> ir.DictAttr:
     """The dictionary of an argument or result, less the attributes of Shardy's dialect."""
-    kept = {entry.name: entry.attr for entry in entries if not entry.name.startswith(_PREFIX)}
+    kept = {entry.name: entry.attr for entry in entries if not is_of_dialect(entry.name)}
     return ir.DictAttr.get(kept, context=entries.context) if len(kept) < len(entries) else entries
 
 

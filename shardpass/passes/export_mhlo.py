@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -17,32 +18,26 @@ from shardpass.mlir import (
     locate,
     mesh_ops,
     num_partitions,
-    operations,
     set_num_partitions,
-    with_entry,
+    visit,
     write_mhlo,
 )
 from shardpass.passes.base import Pass
-from shardpass.passes.dialect_attributes import (
-    drop_dialect_attributes,
-    rewrite_entries,
-    without_dialect_attributes,
-)
-from shardpass.passes.frontend_attributes import without_sdy_attributes
+from shardpass.passes.dialect_attributes import is_of_dialect, rewrite_entries
+from shardpass.passes.frontend_attributes import FRONTEND_ATTRIBUTES, without_sdy_attributes
 from shardpass.passes.identities import (
     COLLECTIVES,
     CONSTRAINTS,
     MARKS,
     SHARDING_CALL,
-    is_constant,
     replace_by_constant,
     replace_by_operand,
 )
 
 _REFUSED = {
-    sdy.ManualComputationOp: "a manual computation",
-    sdy.ShardingGroupOp: "a sharding group",
-    sdy.NamedComputationOp: "a named computation",
+    sdy.ManualComputationOp.OPERATION_NAME: "a manual computation",
+    sdy.ShardingGroupOp.OPERATION_NAME: "a sharding group",
+    sdy.NamedComputationOp.OPERATION_NAME: "a named computation",
 }
 
 
@@ -64,30 +59,21 @@ class ExportMhlo(Pass):
 
     def run(self, root: ir.Operation, sink: Sink) -> None:
         """Export ``root``."""
-        found = list(operations(root))
+        found: list[tuple[ir.Operation, list[str]]] = []
+        visit(root, lambda op: found.append((op, list(op.attributes))))
         _refuse(found, sink)
         if sink.has_errors:
             return
         export = _Export(root)
-        for op in found:
-            if isinstance(op, func.FuncOp):
-                export.function(op)
-            elif isinstance(op, CONSTRAINTS):
-                export.constraint(op, op.attributes["sharding"])
-            elif isinstance(op, COLLECTIVES):
-                export.constraint(op, op.attributes["out_sharding"])
-            elif isinstance(op, MARKS):
-                replace_by_operand(op)
-            elif is_constant(op):
-                export.op(op)
-                replace_by_constant(op)
-            else:
-                export.op(op)
+        for op, attributes in found:
+            rewrite = _REWRITES.get(op.name)
+            if rewrite:
+                rewrite(export, op.opview)
+            elif attributes:
+                export.attributes(op, attributes)
         devices = max((mesh.size for mesh in export.shardings.meshes.values()), default=None)
         for mesh in mesh_ops(root):
             mesh.operation.erase()
-        drop_dialect_attributes(root)
-        without_sdy_attributes(root)
         if devices is not None and num_partitions(root) in (None, 1):
             set_num_partitions(root, devices)
 
@@ -118,19 +104,38 @@ class _Export:
             found = self._of_op[attribute] = write_mhlo(whole, self._context)
         return found
 
-    def op(self, op: ir.OpView) -> None:
+    def attributes(self, op: ir.Operation, names: list[str]) -> None:
+        """Rewrite the attributes of ``op``, which are called ``names``."""
         attributes = op.attributes
-        if SDY_SHARDING in attributes:
-            attributes[MHLO_SHARDING] = self.of_op(attributes[SDY_SHARDING])
-        drop_dialect_attributes(op)
-        without_sdy_attributes(op)
+        for name in names:
+            if name == SDY_SHARDING:
+                attributes[MHLO_SHARDING] = self.of_op(attributes[name])
+                del attributes[name]
+            elif is_of_dialect(name):
+                del attributes[name]
+            elif name == FRONTEND_ATTRIBUTES:
+                without_sdy_attributes(op)
 
     def function(self, function: func.FuncOp) -> None:
         rewrite_entries(function, self._entries)
-        drop_dialect_attributes(function)
-        without_sdy_attributes(function)
+        self.attributes(function.operation, list(function.attributes))
 
-    def constraint(self, op: ir.OpView, attribute: ir.Attribute) -> None:
+    def constant(self, op: ir.OpView) -> None:
+        placed = op.attributes.get(SDY_SHARDING)
+        constant = replace_by_constant(op)
+        if placed is not None:
+            constant.attributes[MHLO_SHARDING] = self.of_op(placed)
+
+    def constraint(self, op: ir.OpView) -> None:
+        self._call(op, op.attributes["sharding"])
+
+    def collective(self, op: ir.OpView) -> None:
+        self._call(op, op.attributes["out_sharding"])
+
+    def mark(self, op: ir.OpView) -> None:
+        replace_by_operand(op)
+
+    def _call(self, op: ir.OpView, attribute: ir.Attribute) -> None:
         sharding = self.shardings.read(attribute)
         open_dimensions = _open_dimensions(sharding)
         with op.context, op.location, ir.InsertionPoint(op.operation):
@@ -145,10 +150,22 @@ class _Export:
         op.operation.erase()
 
     def _entries(self, entries: ir.DictAttr) -> ir.DictAttr:
-        after = without_dialect_attributes(entries)
-        if SDY_SHARDING not in entries:
-            return after
-        return with_entry(after, MHLO_SHARDING, self.of_value(entries[SDY_SHARDING]))
+        if not any(is_of_dialect(entry.name) for entry in entries):
+            return entries
+        kept = {entry.name: entry.attr for entry in entries if not is_of_dialect(entry.name)}
+        if SDY_SHARDING in entries:
+            kept[MHLO_SHARDING] = self.of_value(entries[SDY_SHARDING])
+        return ir.DictAttr.get(kept, context=self._context)
+
+
+#: What becomes of ops that are more than their attributes, by name.
+_REWRITES: dict[str, Callable[[_Export, ir.OpView], None]] = {
+    func.FuncOp.OPERATION_NAME: _Export.function,
+    sdy.ConstantOp.OPERATION_NAME: _Export.constant,
+    **{kind.OPERATION_NAME: _Export.constraint for kind in CONSTRAINTS},
+    **{kind.OPERATION_NAME: _Export.collective for kind in COLLECTIVES},
+    **{kind.OPERATION_NAME: _Export.mark for kind in MARKS},
+}
 
 
 def _open_dimensions(sharding: TensorSharding) -> str:
@@ -157,20 +174,20 @@ def _open_dimensions(sharding: TensorSharding) -> str:
     return f"unspecified_dims=[{','.join(found)}]" if found else ""
 
 
-def _refuse(found: list[ir.OpView], sink: Sink) -> None:
-    for op in found:
-        what = _REFUSED.get(type(op))
+def _refuse(found: list[tuple[ir.Operation, list[str]]], sink: Sink) -> None:
+    for op, attributes in found:
+        what = _REFUSED.get(op.name)
         if what:
             sink.error(
                 "not-supported",
-                f"{what} ({op.operation.name}) cannot be exported to mhlo.sharding yet",
+                f"{what} ({op.name}) cannot be exported to mhlo.sharding yet",
                 location=locate(op),
                 help="keep the module in Shardy's notation: --notation sdy",
             )
-        elif SDY_SHARDING in op.attributes and MHLO_SHARDING in op.attributes:
+        elif SDY_SHARDING in attributes and MHLO_SHARDING in attributes:
             sink.error(
                 "mixed-notations",
-                f"{op.operation.name} carries both sdy.sharding and mhlo.sharding",
+                f"{op.name} carries both sdy.sharding and mhlo.sharding",
                 location=locate(op),
                 help="remove one; sp-strip removes both",
             )

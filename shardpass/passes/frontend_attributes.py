@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from jax.extend.mlir import ir
 
-_ATTRIBUTE = "mhlo.frontend_attributes"
+FRONTEND_ATTRIBUTES = "mhlo.frontend_attributes"
 _PREFIX = "xla.sdy."
 
 
 def without_sdy_attributes(op: ir.Operation | ir.OpView) -> None:
     """Drop Shardy's entries from the frontend attributes of ``op``; others stay."""
     attributes = op.attributes
-    if _ATTRIBUTE not in attributes:
+    if FRONTEND_ATTRIBUTES not in attributes:
         return
-    entries = ir.DictAttr(attributes[_ATTRIBUTE])
+    entries = ir.DictAttr(attributes[FRONTEND_ATTRIBUTES])
     kept = {e.name: e.attr for e in entries if not e.name.startswith(_PREFIX)}
     if len(kept) == len(entries):
         return
     if kept:
-        attributes[_ATTRIBUTE] = ir.DictAttr.get(kept, context=op.context)
+        attributes[FRONTEND_ATTRIBUTES] = ir.DictAttr.get(kept, context=op.context)
     else:
-        del attributes[_ATTRIBUTE]
+        del attributes[FRONTEND_ATTRIBUTES]

@@ -63,9 +63,10 @@ def is_constant(op: ir.OpView) -> bool:
     return isinstance(op, sdy.ConstantOp)
 
 
-def replace_by_constant(op: ir.OpView) -> None:
-    """Write Shardy's constant as StableHLO's, without its sharding."""
+def replace_by_constant(op: ir.OpView) -> stablehlo.ConstantOp:
+    """Write Shardy's constant as StableHLO's, without its sharding, and give it back."""
     with op.context, op.location, ir.InsertionPoint(op.operation):
         constant = stablehlo.ConstantOp(ir.Attribute(op.attributes["value"]))
     op.results[0].replace_all_uses_with(constant.results[0])
     op.operation.erase()
+    return constant
