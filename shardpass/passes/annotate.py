@@ -51,8 +51,9 @@ class Annotate(Pass):
 
     Arguments and results of the entry function whose path a rule matches get ``sdy.sharding``; the
     results of ops that an ``op`` or ``loc`` rule matches, in functions that it calls as well, get
-    an ``sdy.sharding_constraint``. A result that takes over a donated argument's buffer takes its sharding too, unless a rule matches
-    the result. The mesh is declared and ``mhlo.num_partitions`` set to its size.
+    an ``sdy.sharding_constraint``. A result that takes over a donated argument's buffer takes its
+    sharding too, unless a rule matches the result. The mesh is declared and ``mhlo.num_partitions``
+    set to its size.
 
     Reported: rules that matched nothing, arguments that no rule matched, dimensions left whole
     because they do not divide.
