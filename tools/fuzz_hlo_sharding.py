@@ -92,6 +92,13 @@ KINDS = (
         'expected "," after the mesh|expected "\\[", replicated, manual or unreduced, found ","',
     ),
     Kind(
+        "unprintable name",
+        "XLA escapes nothing in axis names: a text with a quote in one cannot be read back",
+        "{mesh['a\\'b'=2], [{}]}",
+        "syntax",
+        "a quote or an escape cannot be printed",
+    ),
+    Kind(
         "not a subgroup",
         "a subgroup is manual, unreduced or replicated; XLA does nothing with the others",
         "{devices=[2,2]<=[4] last_tile_dims={maximal}}",

@@ -59,8 +59,9 @@ partitioner then compiles something else, or aborts. These are refused here, wit
 * numbers that count nothing (zero tiles, negative ids) or do not fit into 64 bits (XLA wraps);
 * two entries that exclude each other (``{replicated manual}``), of which XLA drops one in silence;
 * an array of one tile (``{devices=[1,1]<=[1]}``), which says neither replicated nor which device;
-* comments; lists of nothing (``last_tile_dims={}``); a mesh in V3 text without the comma behind it;
-  subgroups that are not manual, unreduced or replicated.
+* comments; lists of nothing (``last_tile_dims={}``); a mesh in V3 text without the comma behind it,
+  and names there with a quote in them, which XLA prints unescaped; subgroups that are not manual,
+  unreduced or replicated.
 
 Where XLA's canonical text, read again, gives yet another, ours is the one that stays. Of what
 Shardy's verifier lets through, meshes of more than ``2**63 - 1`` devices and sub-axes that no

@@ -32,8 +32,7 @@ def _entry(scanner: Scanner) -> Metadata:
     """Read what follows the opening brace, up to and with the closing one."""
     fields: dict[str, MetadataValue] = {}
     while not scanner.accept("}"):
-        if fields:
-            scanner.accept(",")
+        scanner.accept(",")  # XLA takes one before any field, and prints none
         scanner.skip_space()
         start = scanner.offset
         name = scanner.word()
