@@ -144,9 +144,10 @@ def test_no_entry_function(names: list[str], found: str) -> None:
 
 
 def test_a_declaration_is_no_entry() -> None:
-    module = load("func.func private @main(tensor<4xf32>)\n" + FUNCTION.format(
-        kind="", name="step", t="tensor<4xf32>"
-    ))
+    module = load(
+        "func.func private @main(tensor<4xf32>)\n"
+        + FUNCTION.format(kind="", name="step", t="tensor<4xf32>")
+    )
     assert module.main.name.value == "step"
 
 
@@ -195,7 +196,7 @@ def test_dictionaries_of_values(module: Module) -> None:
     assert [len(e) for e in entries] == [0, 0]
     entries[1] = with_entry(entries[1], "a.b", name)
     set_argument_attributes(function, entries)
-    assert [dict((a.name, str(a.attr)) for a in e) for e in argument_attributes(function)] == [
+    assert [{a.name: str(a.attr) for a in e} for e in argument_attributes(function)] == [
         {},
         {"a.b": '"v"'},
     ]

@@ -157,7 +157,5 @@ def test_names_that_jax_records() -> None:
         ("result.mu.value", 0, 2, "result.mu.value", "result.mu"),
     ],
 )
-def test_names_of_results(
-    info: str | None, index: int, count: int, raw: str, path: str
-) -> None:
+def test_names_of_results(info: str | None, index: int, count: int, raw: str, path: str) -> None:
     assert result_name(info, index, count) == (raw, path)

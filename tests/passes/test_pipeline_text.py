@@ -156,9 +156,12 @@ def test_what_is_written_is_read(elements: list[tuple[str, object]], space: str)
 @given(st.text("ab-{}()=\"', \n.", max_size=20))
 def test_any_text_is_read_or_refused(text: str) -> None:
     try:
-        assert len(parse_pipeline(text)) >= 1
+        elements = parse_pipeline(text)
     except ShardingError as error:
-        assert error.slug == "bad-pipeline"
-        excerpt = error.diagnostic.excerpt
-        assert excerpt is not None
-        assert 1 <= excerpt.column <= len(excerpt.text) + 1
+        fault = error.diagnostic
+    else:
+        assert all(text[e.offset :].startswith(e.written) for e in elements)
+        return
+    assert fault.slug == "bad-pipeline"
+    assert fault.excerpt is not None
+    assert 1 <= fault.excerpt.column <= len(fault.excerpt.text) + 1
