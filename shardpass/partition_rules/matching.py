@@ -79,7 +79,7 @@ class Matcher:
         found = [
             (i, rule)
             for i, rule, search in self._value_rules
-            if rule.fits_shape(shape) and (search(path) or (raw != path and search(raw)))
+            if (search(path) or (raw != path and search(raw))) and rule.fits_shape(shape)
         ]
         return _match(found, exact=bool(found) and found[0][1].names_exactly(path, raw))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 from jax.extend.mlir import ir
@@ -157,7 +158,6 @@ class _Annotation:
                 self._unmatched.append(value)
             if sharding:
                 given[value.index] = self._annotated(given[value.index], sharding)
-        aliases = aliases_of(self.function)
         for value in results:
             if not value.is_tensor:
                 continue
@@ -167,8 +167,8 @@ class _Annotation:
             sharding, matched = self._sharding_for(value)
             if sharding:
                 returned[value.index] = self._annotated(returned[value.index], sharding)
-            elif not matched and value.index in aliases:
-                donated = aliases[value.index]
+            elif not matched and value.index in self._aliases:
+                donated = self._aliases[value.index]
                 own = given[donated]
                 if SDY_SHARDING in own and arguments[donated].type == value.type:
                     returned[value.index] = with_entry(
@@ -176,6 +176,10 @@ class _Annotation:
                     )
         set_argument_attributes(self.function, given)
         set_result_attributes(self.function, returned)
+
+    @cached_property
+    def _aliases(self) -> dict[int, int]:
+        return aliases_of(self.function)
 
     def ops(self) -> None:
         for op in [op for f in _called(self.root, self.function) for op in _ordinary_ops(f)]:

@@ -15,6 +15,7 @@ from jax.extend.mlir.dialects import func
 
 from shardpass.mlir import (
     argument_attributes,
+    entries_of,
     result_attributes,
     set_argument_attributes,
     set_result_attributes,
@@ -37,7 +38,7 @@ def drop_dialect_attributes(op: ir.Operation | ir.OpView) -> None:
 
 def without_dialect_attributes(entries: ir.DictAttr) -> ir.DictAttr:
     """The dictionary of an argument or result, less the attributes of Shardy's dialect."""
-    kept = {entry.name: entry.attr for entry in entries if not is_of_dialect(entry.name)}
+    kept = {name: value for name, value in entries_of(entries).items() if not is_of_dialect(name)}
     return ir.DictAttr.get(kept, context=entries.context) if len(kept) < len(entries) else entries
 
 

@@ -15,6 +15,7 @@ from shardpass.mlir import (
     MHLO_SHARDING,
     SDY_SHARDING,
     Shardings,
+    entries_of,
     locate,
     mesh_ops,
     num_partitions,
@@ -59,18 +60,11 @@ class ExportMhlo(Pass):
 
     def run(self, root: ir.Operation, sink: Sink) -> None:
         """Export ``root``."""
-        found: list[tuple[ir.Operation, list[str]]] = []
-        visit(root, lambda op: found.append((op, list(op.attributes))))
-        _refuse(found, sink)
+        export = _Export(root, sink)
+        visit(root, export.look)
         if sink.has_errors:
             return
-        export = _Export(root)
-        for op, attributes in found:
-            rewrite = _REWRITES.get(op.name)
-            if rewrite:
-                rewrite(export, op.opview)
-            elif attributes:
-                export.attributes(op, attributes)
+        export.rewrite_special()
         devices = max((mesh.size for mesh in export.shardings.meshes.values()), default=None)
         for mesh in mesh_ops(root):
             mesh.operation.erase()
@@ -81,8 +75,10 @@ class ExportMhlo(Pass):
 class _Export:
     """One module's shardings on their way out; each distinct attribute is converted once."""
 
-    def __init__(self, root: ir.Operation) -> None:
+    def __init__(self, root: ir.Operation, sink: Sink) -> None:
         self.shardings = Shardings(root)
+        self._sink = sink
+        self._special: list[ir.Operation] = []
         self._context = root.context
         self._of_value: dict[ir.Attribute, ir.StringAttr] = {}
         self._of_op: dict[ir.Attribute, ir.StringAttr] = {}
@@ -104,11 +100,27 @@ class _Export:
             found = self._of_op[attribute] = write_mhlo(whole, self._context)
         return found
 
-    def attributes(self, op: ir.Operation, names: list[str]) -> None:
-        """Rewrite the attributes of ``op``, which are called ``names``."""
+    def look(self, op: ir.Operation) -> None:
+        """Rewrite the attributes of ``op``, or put it aside if that is not all."""
+        name = op.name
+        if name in _REWRITES:
+            self._special.append(op)
+        elif name in _REFUSED:
+            self._refuse(op)
+        else:
+            self._attributes(op)
+
+    def rewrite_special(self) -> None:
+        for op in self._special:
+            _REWRITES[op.name](self, op.opview)
+
+    def _attributes(self, op: ir.Operation | ir.OpView) -> None:
         attributes = op.attributes
+        names = list(attributes)
         for name in names:
             if name == SDY_SHARDING:
+                if MHLO_SHARDING in names:
+                    self._mixed(op)
                 attributes[MHLO_SHARDING] = self.of_op(attributes[name])
                 del attributes[name]
             elif is_of_dialect(name):
@@ -118,7 +130,7 @@ class _Export:
 
     def function(self, function: func.FuncOp) -> None:
         rewrite_entries(function, self._entries)
-        self.attributes(function.operation, list(function.attributes))
+        self._attributes(function)
 
     def constant(self, op: ir.OpView) -> None:
         placed = op.attributes.get(SDY_SHARDING)
@@ -135,6 +147,22 @@ class _Export:
     def mark(self, op: ir.OpView) -> None:
         replace_by_operand(op)
 
+    def _refuse(self, op: ir.Operation) -> None:
+        self._sink.error(
+            "not-supported",
+            f"{_REFUSED[op.name]} ({op.name}) cannot be exported to mhlo.sharding yet",
+            location=locate(op),
+            help="keep the module in Shardy's notation: --notation sdy",
+        )
+
+    def _mixed(self, op: ir.Operation | ir.OpView) -> None:
+        self._sink.error(
+            "mixed-notations",
+            f"{op.operation.name} carries both sdy.sharding and mhlo.sharding",
+            location=locate(op),
+            help="remove one; sp-strip removes both",
+        )
+
     def _call(self, op: ir.OpView, attribute: ir.Attribute) -> None:
         sharding = self.shardings.read(attribute)
         open_dimensions = _open_dimensions(sharding)
@@ -150,11 +178,12 @@ class _Export:
         op.operation.erase()
 
     def _entries(self, entries: ir.DictAttr) -> ir.DictAttr:
-        if not any(is_of_dialect(entry.name) for entry in entries):
+        found = entries_of(entries)
+        kept = {name: value for name, value in found.items() if not is_of_dialect(name)}
+        if len(kept) == len(found):
             return entries
-        kept = {entry.name: entry.attr for entry in entries if not is_of_dialect(entry.name)}
-        if SDY_SHARDING in entries:
-            kept[MHLO_SHARDING] = self.of_value(entries[SDY_SHARDING])
+        if SDY_SHARDING in found:
+            kept[MHLO_SHARDING] = self.of_value(found[SDY_SHARDING])
         return ir.DictAttr.get(kept, context=self._context)
 
 
@@ -172,22 +201,3 @@ def _open_dimensions(sharding: TensorSharding) -> str:
     """``unspecified_dims=[0,2]``, as GSPMD's custom call spells what Shardy calls open."""
     found = [str(index) for index, dimension in enumerate(sharding.dims) if dimension.open]
     return f"unspecified_dims=[{','.join(found)}]" if found else ""
-
-
-def _refuse(found: list[tuple[ir.Operation, list[str]]], sink: Sink) -> None:
-    for op, attributes in found:
-        what = _REFUSED.get(op.name)
-        if what:
-            sink.error(
-                "not-supported",
-                f"{what} ({op.name}) cannot be exported to mhlo.sharding yet",
-                location=locate(op),
-                help="keep the module in Shardy's notation: --notation sdy",
-            )
-        elif SDY_SHARDING in attributes and MHLO_SHARDING in attributes:
-            sink.error(
-                "mixed-notations",
-                f"{op.name} carries both sdy.sharding and mhlo.sharding",
-                location=locate(op),
-                help="remove one; sp-strip removes both",
-            )
