@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import jax
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 from jax.extend.sharding import get_hlo_sharding_from_serialized_proto
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -42,6 +42,8 @@ from shardpass.diagnostics import ShardingError
 
 # XLA's class; safe in this process for texts that are valid. It has no public name.
 XlaSharding = type(get_hlo_sharding_from_serialized_proto(b""))
+# For laws that start a process for many examples at once: no shrinking, which would start hundreds.
+BATCH = settings(deadline=None, phases=(Phase.explicit, Phase.generate))
 EIGHT = mesh_shapes(max_axes=3, max_devices=8)
 FULL_AXES = tensor_shardings(EIGHT, sub_axes=False, replicated=False, unreduced=False)
 
@@ -83,7 +85,7 @@ def test_tiles_are_those_that_jax_lowers_to(sharding: TensorSharding):
     assert str(to_hlo(sharding)) == str(theirs)
 
 
-@settings(max_examples=4, deadline=None)
+@settings(BATCH, max_examples=4)
 @given(st.data())
 def test_tiles_are_those_that_xla_gives_the_named_form(data: st.DataObject):
     """Oracle: ``HloSharding::V3ToV2Sharding``, sixty at a time, in a process that may abort."""
@@ -93,6 +95,10 @@ def test_tiles_are_those_that_xla_gives_the_named_form(data: st.DataObject):
         assert answer.outcome == "accepted", named.to_text()
         assert HloSharding.parse(named.to_text()).named == named
         ours = to_hlo(named.sharding, named.manual)
+        if named.is_manual and named.is_unreduced:  # only on one device, by axes of size 1
+            assert answer.extra.startswith("{devices=[1")  # an array of one tile says nothing
+            assert str(ours) == "{manual}"
+            continue
         # XLA needs a second reading where what is left is one unreduced subgroup.
         assert str(ours) == str(HloSharding.parse(answer.extra)), named.to_text()
 
@@ -187,7 +193,7 @@ def test_a_lone_sharding_gets_a_mesh_of_its_own(sharding: HloSharding):
         assert is_equivalent(to_hlo(named), sharding, named.rank)
 
 
-@settings(max_examples=3, deadline=None)
+@settings(BATCH, max_examples=3)
 @given(st.data())
 def test_its_axes_are_those_that_xla_would_make(data: st.DataObject):
     """Oracle: ``get_axis_sizes``, XLA's analysis of one tile assignment; it aborts on no answer."""

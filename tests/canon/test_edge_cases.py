@@ -48,6 +48,12 @@ def test_unreduced_axes_become_a_subgroup_or_the_whole():
     assert str(to_hlo(every)) == "{unreduced}"
 
 
+def test_one_device_that_is_both_manual_and_unreduced_is_manual():
+    """XLA writes {devices=[1]<=[1]} for it, which says neither."""
+    named = HloSharding.parse("{mesh['x'=1,'y'=1], [{}], unreduced={'x'}, manual={'y'}}")
+    assert str(named.to_v2()) == "{manual}"
+
+
 def test_the_kind_of_reduction_is_metadata_to_xla_and_meaning_to_us():
     dims = (DimSharding((AxisRef("x"),)),)
     largest = TensorSharding(TWO_BY_FOUR, dims, unreduced=(AxisRef("y"),), reduction="max")
