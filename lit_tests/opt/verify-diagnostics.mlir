@@ -1,0 +1,25 @@
+// RUN: %shardpass opt %s --split-input-file --verify-diagnostics
+
+// What is reported is held against the comments, in each part by itself, at the lines of the file.
+
+func.func @main() {
+  // expected-error @+1 {{error[mlir]: use of undeclared SSA value name}}
+  return %a : tensor<8xf32>
+}
+
+// -----
+
+func.func @wrong_type(%a: tensor<8xf32>) -> tensor<9xf32> {
+  // expected-error-re @below {{error[mlir]: {{.*}}type of return operand 0}}
+  return %a : tensor<8xf32>
+}
+
+// -----
+
+// expected-error @unknown {{error[unreadable]}}
+
+// -----
+
+func.func @good() {
+  return
+}
