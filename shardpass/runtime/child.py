@@ -211,10 +211,11 @@ def death(code: int, told: str) -> ShardingError:
         "process-aborted",
         f"the child process {how}",
         notes=[line if len(line) <= 300 else f"{line[:300]}..." for line in last],
-        help=_REMEDIES.get(name, _REMEDY),
+        help=_STARVED if "Termination timeout" in told else _REMEDIES.get(name, _REMEDY),
     )
 
 
+_STARVED: Final = "XLA's threads waited for each other: set PJRT_NPROC to a larger number"
 _REMEDY: Final = "XLA or MLIR cannot take this module; shardpass opt --sp-verify may say why"
 _REMEDIES: Final = {
     "SIGKILL": "most often that is the kernel, out of memory: use a smaller batch or more devices",

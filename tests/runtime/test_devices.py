@@ -49,6 +49,21 @@ def test_other_flags_are_kept():
     assert told.split() == ["--a=1", "--b=2", "--xla_force_host_platform_device_count=4"]
 
 
+@pytest.mark.parametrize(("said", "threads"), [(None, "24"), ("5", "5")])
+def test_threads_for_collectives_that_wait(said: str | None, threads: str):
+    """Six devices, four collectives each may wait in XLA's pool; what the user says holds."""
+    told = run_python(
+        """
+        import os
+        from shardpass.runtime import request_cpu_devices
+        request_cpu_devices(6)
+        print(os.environ["PJRT_NPROC"])
+        """,
+        PJRT_NPROC=said,
+    )
+    assert told.strip() == threads
+
+
 def test_asking_does_not_import_jax():
     told = run_python(
         """
