@@ -2,6 +2,8 @@
 
     python tools/fuzz_hlo_sharding.py [--count 10000] [--seed 0]
 
+in an environment that has shardpass.
+
 Prints how many texts both accept, both refuse, and XLA aborts on; then each kind of disagreement,
 with its count, reason and an example. The exit status is 1 for a crash of ours (anything but a
 ShardingError), or a disagreement that is none of :data:`KINDS`.
@@ -18,14 +20,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-PROJECT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(PROJECT), str(PROJECT / "tools")]
+from fuzz_texts import Texts
+from xla_oracle import Answer, ask
 
-from fuzz_texts import Texts  # noqa: E402  (found through the path above)
-from xla_oracle import Answer, ask  # noqa: E402
+from shardpass.canon import HloSharding
+from shardpass.diagnostics import ShardingError
 
-from shardpass.canon import HloSharding  # noqa: E402
-from shardpass.diagnostics import ShardingError  # noqa: E402
+_CASES = Path(__file__).parent.parent / "tests/cases/hlo_sharding_text.jsonl"
 
 
 @dataclass(frozen=True)
@@ -177,8 +178,8 @@ def compare(texts: Sequence[str], answers: Sequence[Answer]) -> Findings:
 
 def known_texts() -> list[str]:
     """The texts of the recorded cases."""
-    lines = (PROJECT / "tests/cases/hlo_sharding_text.jsonl").read_text(encoding="utf-8")
-    return [json.loads(line)["text"] for line in lines.splitlines()]
+    lines = _CASES.read_text(encoding="utf-8").splitlines()
+    return [json.loads(line)["text"] for line in lines]
 
 
 def run(count: int, seed: int) -> Findings:

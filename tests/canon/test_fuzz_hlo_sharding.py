@@ -1,12 +1,15 @@
 """Ours against XLA's parser on random texts, and each kind of text that only XLA reads."""
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import fuzz_hlo_sharding as fuzz
 import pytest
 from xla_oracle import Answer, ask
 
+import shardpass
 from shardpass.canon import HloSharding
 from shardpass.diagnostics import ShardingError
 
@@ -18,6 +21,7 @@ def test_ten_thousand_texts_hold_no_surprise():
         capture_output=True,
         text=True,
         check=False,
+        env=os.environ | {"PYTHONPATH": str(Path(shardpass.__file__).parent.parent)},
     )
     assert done.returncode == 0, done.stdout + done.stderr
     counts = {line[9:]: int(line[:7]) for line in done.stdout.splitlines() if line[:7].strip()}
