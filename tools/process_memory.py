@@ -59,7 +59,8 @@ class PeakMemory:
         finally:
             done.set()
             watcher.join()
-            self.bytes = max(self.bytes, _largest_child())
+            # Of all children so far, and never below what this process itself once held.
+            self.bytes = self.bytes or _largest_child()
 
     def _watch(self, root: int, done: threading.Event) -> None:
         while not done.wait(_EVERY_SECONDS):

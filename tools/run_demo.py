@@ -36,7 +36,7 @@ DEVICES = 8
 #: What one device may hold of the arguments; a quarter and what is on every device is 0.26.
 MOST_OF_ARGUMENTS = 0.35
 #: What the devices may tell each other otherwise than by all-reduces, as a part of the latter.
-MOST_OF_OTHER_TRAFFIC = 0.01
+MOST_OF_OTHER_TRAFFIC = 0.05
 MOST_MEMORY = 16 * 2**30
 
 
