@@ -45,6 +45,11 @@ _REMEDIES: Final[tuple[tuple[str, str], ...]] = (
         "propagation stops at this op; constrain its result with an op or loc rule",
     ),
     (
+        r"expected a value ref to have an operand index in range",
+        "jaxlib 0.10's Shardy cannot note edges in a module with loops: leave out "
+        "debug-edge-sharding",
+    ),
+    (
         r"unregistered dialect|Dialect `[^']+' not found",
         "shardpass reads StableHLO, CHLO, Shardy and MLIR's own dialects",
     ),

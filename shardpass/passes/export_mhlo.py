@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func, sdy, stablehlo
@@ -188,7 +188,7 @@ class _Export:
 
 
 #: What becomes of ops that are more than their attributes, by name.
-_REWRITES: dict[str, Callable[[_Export, ir.OpView], None]] = {
+_REWRITES: dict[str, Callable[[_Export, Any], None]] = {
     func.FuncOp.OPERATION_NAME: _Export.function,
     sdy.ConstantOp.OPERATION_NAME: _Export.constant,
     **{kind.OPERATION_NAME: _Export.constraint for kind in CONSTRAINTS},

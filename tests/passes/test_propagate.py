@@ -9,7 +9,7 @@ import pytest
 from shardpass.mlir import load
 from shardpass.passes import run_pipeline
 from shardpass.passes.propagate import Propagate
-from tests.passes.helpers import MESH, said, shardings
+from tests.passes.helpers import MESH, faults, said, shardings
 
 RESHAPE = (
     'sdy.mesh @mesh = <["x"=4]>\n'
@@ -117,6 +117,33 @@ def test_origins_and_edges_are_noted_when_asked() -> None:
     assert "sdy.propagation_edges" not in origins
     assert "sdy.propagation_edges" in edges
     assert "sdy.sharding_origins" not in edges
+
+
+def test_edges_in_a_loop() -> None:
+    """Shardy in jaxlib 0.10 writes edges there that its own verifier refuses."""
+    text = MATMUL.split("  %0")[0] + (
+        "  %c = stablehlo.constant dense<0> : tensor<i32>\n"
+        "  %0:2 = stablehlo.while(%i = %c, %x = %a) : tensor<i32>, tensor<16x32xf32>\n"
+        "  cond {\n"
+        "    %p = stablehlo.compare LT, %i, %i : (tensor<i32>, tensor<i32>) -> tensor<i1>\n"
+        "    stablehlo.return %p : tensor<i1>\n"
+        "  } do {\n"
+        "    %y = stablehlo.abs %x : tensor<16x32xf32>\n"
+        "    stablehlo.return %i, %y : tensor<i32>, tensor<16x32xf32>\n"
+        "  }\n"
+        "  %1 = stablehlo.constant dense<0.0> : tensor<16x64xf32>\n"
+        "  %2 = stablehlo.dot_general %0#1, %b, contracting_dims = [1] x [0]\n"
+        "    : (tensor<16x32xf32>, tensor<32x64xf32>) -> tensor<16x64xf32>\n"
+        "  return %2 : tensor<16x64xf32>\n}\n"
+    )
+    if jax.__version_info__ < (0, 11):
+        (fault,) = faults(text, "sp-propagate{debug-edge-sharding}")
+        assert fault.help == (
+            "jaxlib 0.10's Shardy cannot note edges in a module with loops: leave out "
+            "debug-edge-sharding"
+        )
+    else:
+        assert "sdy.propagation_edges" in propagate(text, "{debug-edge-sharding}").module.text()
 
 
 def test_an_uneven_sharding_that_shardy_rewrites() -> None:

@@ -362,7 +362,8 @@ def test_warnings_of_native_passes_are_heard() -> None:
     script = (
         "from shardpass.passes import run_pipeline\n"
         f"for found in run_pipeline({text!r}, 'sp-propagate').diagnostics:\n"
-        "    print(found.severity.value, found.slug, found.location, 'chlo.acos' in found.message)\n"
+        "    print(found.severity.value, found.slug, found.location, end=' ')\n"
+        "    print('chlo.acos' in found.message)\n"
     )
     run = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False
