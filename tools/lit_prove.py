@@ -22,14 +22,16 @@ def verdict(code: str, log: str | None, name: str) -> str | None:
 
     Args:
       code: lit's verdict on the run.
-      log: what the command wrote on standard error without the pass; None
-        where no command line had the pass on it.
+      log: what the command wrote on standard error without the pass, and its
+        exit status; None where no command line had the pass on it.
       name: the pass that was switched off.
     """
     if log is None:
         return f"no command line with {name} on it was run"
     if "Traceback (most recent call last)" in log:
         return f"without {name} the command line crashes, which says nothing about the checks"
+    if "exit status 2\n" in log:
+        return f"without {name} the command line is refused, which says nothing about the checks"
     if code != "FAIL":
         return f"passes without {name} as well: it checks nothing of what the pass does"
     return None

@@ -5,8 +5,9 @@
 The pass is the one that the test file is named after. ``--sp-annotate``,
 ``--sp-annotate=...``, and the pass in a ``--pass-pipeline`` or ``--pipeline``
 are left out; everything else is run as it stands. Where something was left out,
-what the command wrote on standard error is kept in the folder LOGS as well, so
-that a test which fails for another reason is not taken for a proof.
+what the command wrote on standard error, and its exit status, is kept in the
+folder LOGS as well, so that a test which fails for another reason is not taken
+for a proof.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ def main(arguments: Sequence[str]) -> int:
     sys.stderr.buffer.write(run.stderr)
     if rest != words:
         with log_of(Path(logs), Path(test)).open("ab") as log:
-            log.write(run.stderr)
+            log.write(run.stderr + f"\nexit status {run.returncode}\n".encode())
     return run.returncode
 
 

@@ -54,6 +54,11 @@ def test_the_pass_is_taken_out_of_a_pipeline(pipeline: str, expected: str):
             "Traceback (most recent call last):\n",
             "without sp-a the command line crashes, which says nothing about the checks",
         ),
+        (
+            "FAIL",
+            "Usage: ...\nexit status 2\n",
+            "without sp-a the command line is refused, which says nothing about the checks",
+        ),
     ],
 )
 def test_only_a_failure_of_the_checks_is_a_proof(code: str, log: str | None, reason: str | None):
