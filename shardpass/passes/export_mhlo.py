@@ -53,7 +53,8 @@ class ExportMhlo(Pass):
 
     Leaves alone: ops without a sharding.
     An error: manual computations, sharding groups, named computations.
-    Order: behind ``sp-propagate``.
+    Order: behind ``sp-propagate``; in front of ``sp-prepare-for-xla`` where something else than
+    ``shardpass run`` compiles the module, since XLA dies of a sharding on a loop that it rewrites.
     """
 
     name: ClassVar[str] = "sp-export-mhlo"
