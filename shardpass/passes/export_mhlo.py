@@ -117,17 +117,23 @@ class _Export:
 
     def _attributes(self, op: ir.Operation | ir.OpView) -> None:
         attributes = op.attributes
-        names = list(attributes)
+        placed = attributes.get(SDY_SHARDING)
+        # Most ops have this one or none, and listing the names costs more than all the rest.
+        if len(attributes) > (placed is not None):
+            self._other_attributes(op)
+        if placed is not None:
+            attributes[MHLO_SHARDING] = self.of_op(placed)
+            del attributes[SDY_SHARDING]
+
+    def _other_attributes(self, op: ir.Operation | ir.OpView) -> None:
+        names = list(op.attributes)
+        if SDY_SHARDING in names and MHLO_SHARDING in names:
+            self._mixed(op)
         for name in names:
-            if name == SDY_SHARDING:
-                if MHLO_SHARDING in names:
-                    self._mixed(op)
-                attributes[MHLO_SHARDING] = self.of_op(attributes[name])
-                del attributes[name]
-            elif is_of_dialect(name):
-                del attributes[name]
-            elif name == FRONTEND_ATTRIBUTES:
-                without_sdy_attributes(op)
+            if is_of_dialect(name) and name != SDY_SHARDING:
+                del op.attributes[name]
+        if FRONTEND_ATTRIBUTES in names:
+            without_sdy_attributes(op)
 
     def function(self, function: func.FuncOp) -> None:
         rewrite_entries(function, self._entries)
