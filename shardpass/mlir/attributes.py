@@ -49,11 +49,13 @@ def declare_mesh(root: ir.Operation, name: str, mesh: MeshShape) -> sdy.MeshOp:
 class Shardings:
     """Reads and writes the sharding attributes of one module.
 
-    Made once per pass: it knows the module's meshes and remembers what it has converted.
+    Made once per pass: it knows the module's meshes and remembers what it has converted. ``meshes``
+    stands in for those, where an attribute is from before they changed.
     """
 
-    def __init__(self, root: ir.Operation) -> None:
+    def __init__(self, root: ir.Operation, meshes: dict[str, MeshShape] | None = None) -> None:
         self._root = root
+        self._given_meshes = meshes
         self._context = root.context
         self._read: dict[ir.Attribute, TensorSharding] = {}
         self._read_per_value: dict[ir.Attribute, tuple[TensorSharding, ...]] = {}
@@ -62,7 +64,7 @@ class Shardings:
     @cached_property
     def meshes(self) -> dict[str, MeshShape]:
         """Symbol name -> mesh, as they were when first asked for."""
-        return meshes_of(self._root)
+        return meshes_of(self._root) if self._given_meshes is None else self._given_meshes
 
     def read(self, attribute: ir.Attribute) -> TensorSharding:
         """The sharding of an argument, a result or a constraint (``#sdy.sharding``)."""

@@ -65,7 +65,7 @@ class EntryValue:
             )
         return tuple(self.type.shape)
 
-    @property
+    @cached_property
     def sizes(self) -> tuple[int, ...]:
         """Its global shape with -1 for a dimension without a static size."""
         if not isinstance(self.type, ir.RankedTensorType):

@@ -12,7 +12,7 @@ import sys
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func
 
-from shardpass.canon import TensorSharding
+from shardpass.canon import MeshShape, TensorSharding
 from shardpass.diagnostics import Sink, human_bytes
 from shardpass.mlir import (
     SDY_SHARDING,
@@ -22,6 +22,7 @@ from shardpass.mlir import (
     arguments_of,
     is_public,
     locate,
+    meshes_of,
     operations,
     result_attributes,
     results_of,
@@ -31,8 +32,8 @@ from shardpass.mlir.element_types import tensor_bytes
 
 _MOST_INNER_VALUES = 5
 
-#: Index -> sharding, of the arguments or results of one function.
-_Placed = dict[int, TensorSharding]
+#: Index -> ``#sdy.sharding``, of the arguments or results of one function.
+_Placed = dict[int, ir.Attribute]
 
 
 class Hindsight:
@@ -45,38 +46,39 @@ class Hindsight:
     def __init__(self, least_bytes: int) -> None:
         self.least_bytes = least_bytes
         self._asked: dict[str, tuple[_Placed, _Placed]] = {}
+        self._meshes_before: dict[str, MeshShape] = {}
 
     def remember(self, root: ir.Operation, sink: Sink) -> None:
         """Look at the module that propagation will be given."""
-        shardings = Shardings(root)
+        self._meshes_before = meshes_of(root)
         for function in _entry(root):
             self._asked[function.name.value] = (
-                _read(shardings, argument_attributes(function)),
-                _read(shardings, result_attributes(function)),
+                _placed(argument_attributes(function)),
+                _placed(result_attributes(function)),
             )
 
     def look_back(self, root: ir.Operation, sink: Sink) -> None:
         """Report what propagation made of it."""
-        shardings = Shardings(root)
-        several = any(mesh.size > 1 for mesh in shardings.meshes.values())
-        whole = _WholeValues(shardings, self.least_bytes if several else 0, sink)
+        before, after = Shardings(root, self._meshes_before), Shardings(root)
+        several = any(mesh.size > 1 for mesh in after.meshes.values())
+        whole = _WholeValues(after, self.least_bytes if several else 0, sink)
         for function in _entry(root):
             asked, wanted = self._asked.get(function.name.value, ({}, {}))
-            for before, values, after, kinds in (
+            for old, values, attributes, kinds in (
                 (asked, arguments_of, argument_attributes(function), function.type.inputs),
                 (wanted, results_of, result_attributes(function), function.type.results),
             ):
-                placed = _read(shardings, after)
-                moved = [i for i in before if i in placed and placed[i] != before[i]]
-                large = [i for i, kind in enumerate(kinds) if whole.reports(kind, placed.get(i))]
+                new = _placed(attributes)
+                moved = [i for i in old if i in new and new[i] != old[i]]
+                large = [i for i, kind in enumerate(kinds) if whole.reports(kind, new.get(i))]
                 named = values(function) if moved or large else []
                 for i in moved:
-                    _warn_of_uneven(named[i], before[i], placed[i], sink)
+                    _warn_of_uneven(named[i], before.read(old[i]), after.read(new[i]), sink)
                 for i in large:
                     whole.warn_of(named[i])
             whole.warn_of_inner(function)
-        if len(shardings.meshes) > 1:
-            _warn_of_meshes(root, shardings, sink)
+        if len(after.meshes) > 1:
+            _warn_of_meshes(root, after, sink)
 
 
 class _WholeValues:
@@ -85,11 +87,14 @@ class _WholeValues:
     def __init__(self, shardings: Shardings, least_bytes: int, sink: Sink) -> None:
         self._least = least_bytes or sys.maxsize
         self._sink = sink
+        self._shardings = shardings
         self._bytes = _BytesOfTypes()
         self._whole_results = _WholeResults(shardings)
 
-    def reports(self, kind: ir.Type, sharding: TensorSharding | None) -> bool:
-        return self._bytes[kind] >= self._least and _is_whole(sharding)
+    def reports(self, kind: ir.Type, placed: ir.Attribute | None) -> bool:
+        return self._bytes[kind] >= self._least and (
+            placed is None or _is_whole(self._shardings.read(placed))
+        )
 
     def warn_of(self, value: EntryValue) -> None:
         self._sink.warning(
@@ -165,16 +170,16 @@ def _entry(root: ir.Operation) -> list[func.FuncOp]:
     ]
 
 
-def _read(shardings: Shardings, attributes: list[ir.DictAttr]) -> _Placed:
+def _placed(attributes: list[ir.DictAttr]) -> _Placed:
     return {
-        index: shardings.read(entries[SDY_SHARDING])
+        index: entries[SDY_SHARDING]
         for index, entries in enumerate(attributes)
         if SDY_SHARDING in entries
     }
 
 
-def _is_whole(sharding: TensorSharding | None) -> bool:
-    return sharding is None or (sharding.is_fully_replicated and not sharding.mesh.is_maximal)
+def _is_whole(sharding: TensorSharding) -> bool:
+    return sharding.is_fully_replicated and not sharding.mesh.is_maximal
 
 
 def _warn_of_uneven(
@@ -230,8 +235,9 @@ class _Operands:
                 return None
             name = function.name.value
             if name not in self._arguments:
-                self._arguments[name] = _read(self._shardings, argument_attributes(function))
-            return self._arguments[name].get(ir.BlockArgument(value).arg_number)
+                self._arguments[name] = _placed(argument_attributes(function))
+            placed = self._arguments[name].get(ir.BlockArgument(value).arg_number)
+            return self._shardings.read(placed) if placed is not None else None
         if SDY_SHARDING not in owner.attributes:
             return None
         placed = self._shardings.read_per_value(owner.attributes[SDY_SHARDING])
