@@ -14,12 +14,13 @@ Adding a pass means adding one module to this package: the registry finds it, th
 offers it, and its docstring is its documentation.
 """
 
-from shardpass.passes.base import Pass, Stage, option
+from shardpass.passes.base import Look, Pass, Stage, option
 from shardpass.passes.pipeline import PipelineResult, build, run_pipeline
 from shardpass.passes.pipeline_text import parse_pipeline
 from shardpass.passes.registry import builtin_passes
 
 __all__ = [
+    "Look",
     "Pass",
     "PipelineResult",
     "Stage",

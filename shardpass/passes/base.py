@@ -60,7 +60,8 @@ class Pass:
     def stages(self) -> Sequence[Stage]:
         """The steps to run, in order; by default :meth:`run` alone.
 
-        A pass that wraps native ones gives their pipeline text between its own steps.
+        A pass that wraps native ones gives their pipeline text between its own steps; one that only
+        checks gives ``Look(self.run)``, and costs no run of the verifier.
         """
         return (self.run,)
 
