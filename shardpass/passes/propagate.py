@@ -10,6 +10,7 @@ from jax.extend.mlir import ir
 
 from shardpass.diagnostics import Sink
 from shardpass.passes.base import Look, Pass, Stage, option
+from shardpass.passes.chlo_rules import add_chlo_rules
 from shardpass.passes.expansion import expand, set_option, without
 from shardpass.passes.hindsight import Hindsight
 from shardpass.passes.option_text import one_of
@@ -22,7 +23,8 @@ class Propagate(Pass):
     """Run Shardy's propagation, and warn where it would say nothing.
 
     Shardings spread from arguments, results and constraints through the whole module; where an op
-    needs its operands laid out otherwise, Shardy writes an ``sdy.reshard``.
+    needs its operands laid out otherwise, Shardy writes an ``sdy.reshard``. CHLO's ops, which
+    Shardy does not know, are given their sharding rules.
 
     Warned of: a user's uneven sharding that Shardy rewrites, ops whose operands lie on different
     meshes (propagation stops there), and large values that stay whole on every device.
@@ -57,6 +59,8 @@ class Propagate(Pass):
         hindsight = Hindsight(least_bytes=self.warn_replicated_bytes)
         return (
             Look(hindsight.remember, before_verifier=True),
+            # Well-formed by construction, so that it costs no run of the verifier.
+            Look(add_chlo_rules, before_verifier=True),
             self.native_pipeline(),
             Look(hindsight.look_back),
         )
