@@ -7,6 +7,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 from shardpass.diagnostics import ShardingError
 
@@ -45,37 +46,59 @@ def check_target(path: str | os.PathLike[str]) -> None:
     Raises:
       ShardingError: ``unwritable``.
     """
-    folder = os.path.dirname(os.fspath(path)) or "."
+    name = os.fspath(path)
+    if not name:
+        raise ShardingError(
+            "unwritable", "cannot write to a file without a name", help="the name given is empty"
+        )
+    if "\0" in name:
+        shown = name.replace("\0", "\\0")
+        raise ShardingError("unwritable", f"cannot write {shown}: a null character in the name")
+    folder = os.path.dirname(name) or "."
     if not os.path.isdir(folder):
         raise ShardingError(
             "unwritable",
-            f"cannot write {os.fspath(path)}: the folder {folder} does not exist",
+            f"cannot write {name}: the folder {folder} does not exist",
             help=f"make it first: mkdir -p {folder}",
         )
-    if os.path.isdir(path):
-        raise ShardingError("unwritable", f"cannot write {os.fspath(path)}: it is a folder")
+    if os.path.isdir(name):
+        raise ShardingError("unwritable", f"cannot write {name}: it is a folder")
 
 
 def write_whole(path: str | os.PathLike[str], data: bytes) -> None:
-    """Write ``data`` to ``path`` whole or not at all.
-
-    The bytes go to a new file beside the target, are flushed to the disk and renamed into place, so
-    that a reader sees the old file or the new one, and a killed process or a full disk leaves the
-    old one as it was. A target that is not a regular file (a pipe, ``/dev/stdout``) is written
-    directly; a symbolic link is followed. The target's permissions are kept.
+    """Write ``data`` to ``path`` whole or not at all; see :func:`writing_whole`.
 
     Raises:
       ShardingError: ``unwritable``, with the system's reason.
+    """
+    with writing_whole(path) as file:
+        file.write(data)
+
+
+@contextlib.contextmanager
+def writing_whole(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """A file to write to, which appears at ``path`` whole when the block ends, or not at all.
+
+    The bytes go to a new file beside the target, are flushed to the disk and renamed into place, so
+    that a reader sees the old file or the new one, and a killed process or a full disk leaves the
+    old one as it was. Whatever is raised inside takes the new file away. A target that is not a
+    regular file (a pipe, ``/dev/stdout``) is written directly; a symbolic link is followed. The
+    target's permissions are kept.
+
+    Raises:
+      ShardingError: ``unwritable``, with the system's reason; an ``OSError`` of the block counts as
+        one of writing.
     """
     check_target(path)
     target = Path(os.path.realpath(path))
     try:
         if target.exists() and not target.is_file():
-            target.write_bytes(data)
+            with target.open("wb") as file:
+                yield file
             return
         with _beside(target) as (descriptor, temporary):
             with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
+                yield file
                 file.flush()
                 os.fsync(file.fileno())
             os.chmod(temporary, _mode(target))

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
-import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from shardpass.diagnostics import ShardingError
 from shardpass.mlir import load
 from shardpass.runtime.compile import Executable, compile_module
 from shardpass.runtime.devices import Device
 from shardpass.runtime.element_types import is_complex, is_float
 from shardpass.runtime.inputs import Inputs, InputSource, input_source
+from shardpass.runtime.npz import NpzWriter
 from shardpass.runtime.preflight import Partitioner, PartitionerChoice
 
 
@@ -106,7 +104,8 @@ def run(
       seed: what made-up inputs are drawn from.
       partitioner: see :func:`shardpass.runtime.compile_module`.
       keep: whether to give the results in full.
-      save: an ``.npz`` to write the results to, by their dotted paths.
+      save: an ``.npz`` to write the results to, by their dotted paths. What it holds can be given
+        back as ``inputs``; see :class:`~shardpass.runtime.npz.NpzWriter` for bfloat16 and its like.
 
     Raises:
       ShardingError: as :func:`compile_module` and :func:`input_source`; ``run-failed``;
@@ -121,7 +120,7 @@ def run(
     rows: list[RunRow] = []
     arrays: list[np.ndarray] = []
     names = _distinct([value.path for value in executable.results])
-    with _NpzWriter(save) as writer:
+    with NpzWriter(save) as writer:
         for index, whole in enumerate(results_of_run(executable, source, seconds)):
             rows.append(_row(executable, index, whole))
             writer.write(names[index], whole)
@@ -181,50 +180,3 @@ def _distinct(paths: Sequence[str]) -> list[str]:
     return [
         f"{path}.{index}" if paths.count(path) > 1 else path for index, path in enumerate(paths)
     ]
-
-
-class _NpzWriter:
-    """Writes arrays to an ``.npz`` one by one, renamed into place at the end; or to nowhere."""
-
-    def __init__(self, path: str | os.PathLike[str] | None) -> None:
-        self._path = None if path is None else os.path.realpath(path)
-        self._archive: zipfile.ZipFile | None = None
-
-    @property
-    def _partial(self) -> str:
-        return f"{self._path}.{os.getpid()}.partial"
-
-    def __enter__(self) -> _NpzWriter:
-        if self._path is not None:
-            with self._telling():
-                self._archive = zipfile.ZipFile(self._partial, "w", allowZip64=True)
-        return self
-
-    def write(self, name: str, array: np.ndarray) -> None:
-        if self._archive is not None:
-            with (
-                self._telling(),
-                self._archive.open(f"{name}.npy", "w", force_zip64=True) as stream,
-            ):
-                np.lib.format.write_array(stream, array, allow_pickle=False)
-
-    def __exit__(self, kind: type[BaseException] | None, *unused: object) -> None:
-        if self._archive is None or self._path is None:
-            return
-        try:
-            with self._telling():
-                self._archive.close()
-                if kind is None:
-                    os.replace(self._partial, self._path)
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(self._partial)
-
-    @contextlib.contextmanager
-    def _telling(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise ShardingError(
-                "unwritable", f"cannot write {self._path}: {error.strerror or error}"
-            ) from error

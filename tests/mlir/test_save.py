@@ -15,7 +15,7 @@ import pytest
 
 from shardpass.diagnostics import ShardingError
 from shardpass.mlir import Module, load, save
-from shardpass.mlir.files import check_target, write_whole
+from shardpass.mlir.files import check_target, write_whole, writing_whole
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -94,6 +94,33 @@ def test_a_pipe_is_written_directly(tmp_path: Path) -> None:
     reader.join(10)
     assert read == [b"data"]
     assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+def test_a_block_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
+    target = tmp_path / "a"
+    target.write_bytes(b"old")
+
+    def fail() -> None:
+        with writing_whole(target) as file:
+            file.write(b"new")
+            assert len(names_in(tmp_path)) == 2
+            raise KeyError("of the block")
+
+    with pytest.raises(KeyError, match="of the block"):
+        fail()
+    assert target.read_bytes() == b"old"
+    assert names_in(tmp_path) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("", "cannot write to a file without a name (the name given is empty)"),
+        ("a\0b", "cannot write a\\0b: a null character in the name"),
+    ],
+)
+def test_names_that_no_file_has(name: str, said: str) -> None:
+    assert refused(name) == said
 
 
 def test_a_folder_that_does_not_exist(tmp_path: Path) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import stat
+import threading
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +19,7 @@ import pytest
 from shardpass.diagnostics import ShardingError
 from shardpass.mlir import Module, load
 from shardpass.runtime import input_source, run
+from shardpass.runtime.npz import NpzWriter
 
 
 def test_results_and_where_they_lay(layer: Callable[..., Module]):
@@ -53,6 +58,67 @@ def test_an_npz_in_and_an_npz_out(layer: Callable[..., Module], tmp_path: Path):
     with np.load(tmp_path / "out.npz", allow_pickle=False) as written:
         np.testing.assert_array_equal(written["result"], a @ w)
     assert sorted(os.listdir(tmp_path)) == ["in.npz", "out.npz"]
+
+
+def test_an_npz_into_a_pipe(layer: Callable[..., Module], tmp_path: Path):
+    """The pipe is written to, and is a pipe afterwards."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    read: list[bytes] = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()), daemon=True)
+    reader.start()
+    result = run(layer(), save=pipe)
+    reader.join(10)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    with np.load(io.BytesIO(read[0]), allow_pickle=False) as written:
+        np.testing.assert_array_equal(written["result"], result.arrays[0])
+
+
+def test_an_npz_through_a_link_keeps_the_mode(layer: Callable[..., Module], tmp_path: Path):
+    target = tmp_path / "target"
+    target.write_bytes(b"old")
+    target.chmod(0o604)
+    (tmp_path / "link.npz").symlink_to("target")
+    run(layer(), save=tmp_path / "link.npz", keep=False)
+    assert (tmp_path / "link.npz").is_symlink()
+    assert stat.S_IMODE(target.stat().st_mode) == 0o604
+    assert zipfile.is_zipfile(target)
+
+
+def test_a_failure_between_two_arrays_leaves_the_old_file(tmp_path: Path):
+    target = tmp_path / "out.npz"
+    target.write_bytes(b"old")
+
+    def fail() -> None:
+        with NpzWriter(target) as writer:
+            writer.write("a", np.zeros(3))
+            raise KeyError("second")
+
+    with pytest.raises(KeyError, match="second"):
+        fail()
+    assert target.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["out.npz"]
+
+
+def test_no_results_are_an_empty_archive(tmp_path: Path):
+    run("func.func @main() { return }\n", save=tmp_path / "out.npz")
+    with np.load(tmp_path / "out.npz", allow_pickle=False) as written:
+        assert list(written) == []
+
+
+@pytest.mark.parametrize(
+    "dtype", ["bfloat16", "float8_e4m3fn", "float8_e5m2", "int4", "bool", "complex64"]
+)
+def test_saved_results_are_inputs_again(dtype: str, tmp_path: Path):
+    lowered = jax.jit(lambda result: result[::-1]).lower(
+        jax.ShapeDtypeStruct((8, 2), jnp.dtype(dtype))
+    )
+    module = load(lowered.as_text(debug_info=True))
+    first = run(module, devices=1, save=tmp_path / "r.npz").arrays[0]
+    assert first.tobytes() != first[::-1].tobytes()
+    again = run(module, devices=1, inputs=tmp_path / "r.npz").arrays[0]
+    assert again.dtype == jnp.dtype(dtype)
+    assert again.tobytes() == first[::-1].tobytes()
 
 
 def test_a_folder_that_does_not_exist(layer: Callable[..., Module], tmp_path: Path):
