@@ -7,6 +7,7 @@ their way to the devices. A comparison that could not have failed is reported as
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,15 +26,20 @@ from shardpass.runtime.compile import Executable, compile_module
 from shardpass.runtime.dataflow import influenced_results
 from shardpass.runtime.devices import Device, devices_for
 from shardpass.runtime.element_types import dtype_of, is_complex, is_float
+from shardpass.runtime.evidence import Evidence
 from shardpass.runtime.inputs import Inputs, InputSource, input_source
 from shardpass.runtime.moved import MovedInputs
 from shardpass.runtime.preflight import (
     PartitionerChoice,
-    annotated_unevenly,
     check_before_compiling,
     choose_partitioner,
 )
-from shardpass.runtime.result import NOISE_FACTOR, CheckResult, ResultRow
+from shardpass.runtime.result import (
+    LARGEST_NOISE_LIMIT,
+    NOISE_FACTOR,
+    CheckResult,
+    ResultRow,
+)
 from shardpass.runtime.seeded import SeededInputs
 from shardpass.runtime.store import ResultStore, result_store
 
@@ -59,8 +65,10 @@ def check(
     A result passes if its error is within ``tolerance`` (by default that of its element type), or
     else within 8 times the program's own noise (:mod:`shardpass.runtime.moved`); integers and
     booleans have to be equal, or within the same 8 times. It proves nothing, and fails, if it is
-    not finite, if no argument influences it, or if it has no elements. Nothing at all is proven by
-    a plan under which every argument is replicated.
+    not finite, if no argument influences it, if it has no elements, if its noise is so large that a
+    wrong layout would pass, or if the arguments could not have shown one
+    (:mod:`shardpass.runtime.evidence`). Nothing at all is proven by a plan under which no result
+    depends on a sharded argument.
 
     Args:
       module: whatever :func:`shardpass.load` takes, annotated.
@@ -93,16 +101,22 @@ def check(
             looks = _run_reference(plain, source, store)
         with run.step("compile sharded"):
             sharded = compile_module(loaded, devices=used, partitioner=partitioner)
-        plan = _replicated_plan(loaded, sharded)
+        evidence = Evidence(loaded, sharded.argument_layouts)
+
+        def place_and_look(executable: Executable, index: int, array: np.ndarray) -> jax.Array:
+            evidence.look_at(index, array)
+            return place(executable, index, array)
+
         with run.step("run sharded"):
-            errors = _run_against(sharded, source, store, place)
+            errors = _run_against(sharded, source, store, place_and_look)
         run.judge(sharded.results, looks, errors)
         if any(row.decided_by == "noise" for row in run.rows):
             with run.step("run unsharded, inputs moved by one unit"):
                 moved = MovedInputs.of(source, stripped, seed)
                 run.use_noise(_run_against(plain, moved, store, Executable.place))
         run.look_for_constants(plain, store, looks)
-    diagnostics = [*plan, *run.diagnostics()]
+        run.ask_for_evidence(evidence)
+    diagnostics = [*_faults_of_plan(sharded, evidence), *run.diagnostics()]
     return CheckResult(
         len(used), sharded.partitioner, tuple(run.rows), tuple(diagnostics), run.seconds
     )
@@ -147,11 +161,15 @@ class _Check:
                 "tolerance", error <= allowed,
             )  # fmt: skip
             if not value.size:
-                row = _no_proof(row, "it has no elements")
+                row = _no_proof(row, "it has no elements", _NOT_A_RESULT)
             elif not influenced[value.index]:
-                row = _no_proof(row, "no argument influences it")
+                row = _no_proof(row, "no argument influences it", _NOT_A_RESULT)
             elif not look.finite:
-                row = _no_proof(row, "it is not finite, sharded or not")
+                row = _no_proof(
+                    row,
+                    "it is not finite, sharded or not",
+                    "give inputs for which it is finite, or make up others from another seed",
+                )
             elif not row.ok:
                 row = replace(row, decided_by="noise")
             self.rows.append(row)
@@ -168,15 +186,22 @@ class _Check:
         """Find results that stay as they are when every argument changes.
 
         Only a result whose elements are all alike is suspected; a single number only if it is 0.
+        If the arguments are the user's, the suspicion is enough: others, with which the elements
+        would differ, were not compared.
         """
         suspects = [
             row
             for row in self.rows
             if row.ok
             and looks[row.index].only_value is not None
-            and (len(row.shape) > 0 or looks[row.index].only_value == 0)
+            and (math.prod(row.shape) > 1 or looks[row.index].only_value == 0)
         ]
         if not suspects:
+            return
+        if not isinstance(self.source, SeededInputs):
+            for row in suspects:
+                reason = f"every element is {looks[row.index].only_value} with these inputs"
+                self.rows[row.index] = _no_proof(row, reason, _OTHER_INPUTS)
             return
         with self.step("run unsharded, with other inputs"):
             other = SeededInputs.of(self.module, self.seed + 1)
@@ -184,7 +209,13 @@ class _Check:
         for row in suspects:
             if changes[row.index] == 0.0:
                 reason = f"every element is {looks[row.index].only_value}, whatever the inputs"
-                self.rows[self.rows.index(row)] = _no_proof(row, reason)
+                self.rows[row.index] = _no_proof(row, reason, _NOT_A_RESULT)
+
+    def ask_for_evidence(self, evidence: Evidence) -> None:
+        """Take back what passed on arguments that could not have shown a wrong layout."""
+        for row, fault in zip(list(self.rows), evidence.faults_of_arguments(), strict=True):
+            if row.ok and fault is not None:
+                self.rows[row.index] = _no_proof(row, fault, _OTHER_INPUTS)
 
     def diagnostics(self) -> list[Diagnostic]:
         """An error for each row that did not pass."""
@@ -194,23 +225,38 @@ class _Check:
                 "not-a-proof" if row.decided_by == "not-a-proof" else "results-differ",
                 f'result {row.index} ("{row.path}"): {row.reason}',
                 path=row.path,
+                help=row.help,
             )
             for row in self.rows
             if not row.ok
         ]
 
 
-def _no_proof(row: ResultRow, reason: str) -> ResultRow:
-    return replace(row, decided_by="not-a-proof", ok=False, reason=reason)
+#: What to do about a result that no run can prove anything about.
+_NOT_A_RESULT = "leave it out of the program's results: it is the same under every layout"
+_OTHER_INPUTS = (
+    "give inputs that differ from shard to shard (a seed's, say), or none: made-up ones differ"
+)
+
+
+def _no_proof(row: ResultRow, reason: str, advice: str) -> ResultRow:
+    return replace(row, decided_by="not-a-proof", ok=False, reason=reason, help=advice)
 
 
 def _settled_by_noise(row: ResultRow) -> ResultRow:
-    if row.limit >= 1.0:
-        # An error of 1 is that of a result which is all zeros.
-        return _no_proof(row, f"rounding alone changes it by {row.noise:.3g}")
-    if row.error <= row.limit:
-        return replace(row, ok=True)
-    return replace(row, reason=_excess(row))
+    own = NOISE_FACTOR * (row.noise or 0.0)
+    # An error of 1 is that of a result which is all zeros.
+    if row.error > row.limit and own < 1.0:
+        return replace(row, reason=_excess(row))
+    if own > LARGEST_NOISE_LIMIT:
+        return _no_proof(
+            row,
+            f"rounding alone changes it by {row.noise:.3g}, and {NOISE_FACTOR:g} times that, "
+            f"{own:.3g}, is beyond {LARGEST_NOISE_LIMIT:g}: a wrong layout could hide in it",
+            "compute in a wider type, give inputs where the program is less steep, or allow a "
+            "tolerance of your own",
+        )
+    return replace(row, ok=True)
 
 
 def _excess(row: ResultRow) -> str:
@@ -222,22 +268,18 @@ def _excess(row: ResultRow) -> str:
     )
 
 
-def _replicated_plan(module: Module, sharded: Executable) -> list[Diagnostic]:
+def _faults_of_plan(sharded: Executable, evidence: Evidence) -> list[Diagnostic]:
     """The diagnostics of a plan under which a wrong layout could not show."""
-    count = len(sharded.devices)
-    if count == 1:
+    if not sharded.results:
+        message, advice = "the program has no results: nothing was compared", "return something"
+    elif len(sharded.devices) == 1:
         message = "the run had one device: nothing was sharded"
-    elif all(layout.sharding.is_replicated for layout in sharded.argument_layouts):
-        if annotated_unevenly(module):
-            return []  # XLA takes such arguments whole and cuts them itself.
-        message = f"every argument is replicated on all {count} devices: nothing was sharded"
+        advice = "shard at least one argument of the module"
+    elif (fault := evidence.fault_of_plan) is not None:
+        message, advice = fault, "shard at least one argument that a result depends on"
     else:
         return []
-    return [
-        Diagnostic(
-            Severity.ERROR, "not-a-proof", message, help="shard at least one argument of the module"
-        )
-    ]
+    return [Diagnostic(Severity.ERROR, "not-a-proof", message, help=advice)]
 
 
 def _run_reference(plain: Executable, source: InputSource, store: ResultStore) -> list[_Looks]:

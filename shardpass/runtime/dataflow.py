@@ -11,7 +11,7 @@ Calls are followed without keeping call sites apart: JAX gives each traced funct
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 from jax.extend.mlir import ir
@@ -176,8 +176,10 @@ class Dataflow:
         return []
 
 
-def influenced_results(root: ir.Operation) -> list[bool]:
+def influenced_results(root: ir.Operation, arguments: Collection[int] | None = None) -> list[bool]:
     """For each result of the entry function, whether any argument can change it.
+
+    ``arguments``, if given, are the positions of those that count.
 
     Follows uses forward: operands and captured values influence results, a loop's condition
     everything that the loop carries, a branch's selector every result of the branch.
@@ -186,7 +188,11 @@ def influenced_results(root: ir.Operation) -> list[bool]:
     count = len(returned(flow.entry.regions[0]))
     found: set[int] = set()
     reached: set[ir.Value] = set()
-    waiting: list[ir.Value] = list(flow.entry.regions[0].blocks[0].arguments)
+    waiting: list[ir.Value] = [
+        value
+        for index, value in enumerate(flow.entry.regions[0].blocks[0].arguments)
+        if arguments is None or index in arguments
+    ]
     while waiting:
         value = waiting.pop()
         if value in reached:

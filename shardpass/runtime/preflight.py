@@ -135,18 +135,19 @@ def device_count(module: Module) -> int:
     return max([*stated, *meshes])
 
 
-def annotated_unevenly(module: Module) -> bool:
-    """Whether an argument is cut, in Shardy's notation, along a dimension that does not divide.
+def unevenly_annotated(module: Module) -> set[int]:
+    """The arguments that are cut, in Shardy's notation, along a dimension that does not divide.
 
     XLA takes such an argument whole and cuts it inside the program.
     """
     shardings = Shardings(module.root)
+    found: set[int] = set()
     for value, entries in zip(module.arguments, argument_attributes(module.main), strict=True):
         if SDY_SHARDING in entries:
             tiles = shardings.read(entries[SDY_SHARDING]).tiles()
             if any(size % tile for size, tile in zip(value.shape, tiles, strict=False)):
-                return True
-    return False
+                found.add(value.index)
+    return found
 
 
 def _devices_in(attribute: ir.Attribute) -> int:

@@ -16,6 +16,11 @@ DecidedBy = Literal["tolerance", "noise", "not-a-proof"]
 #: How many times its own noise a result may differ.
 NOISE_FACTOR = 8.0
 
+#: The largest limit that noise may set. Eight units of bfloat16 (2**-7 of the value each) are 0.06,
+#: and AdamW's first step in float32 needs 1e-3; a weight whose shards changed places moves what is
+#: added to a residual stream by about 0.1, as far as noise beyond this would allow.
+LARGEST_NOISE_LIMIT = 0.1
+
 
 @dataclass(frozen=True)
 class ResultRow:
@@ -34,6 +39,7 @@ class ResultRow:
       decided_by: what settled it.
       ok: whether it passed.
       reason: why it did not; ``None`` where it did.
+      help: what to do about it, where there is something to do.
     """
 
     index: int
@@ -46,6 +52,7 @@ class ResultRow:
     decided_by: DecidedBy
     ok: bool
     reason: str | None = None
+    help: str | None = None
 
     @property
     def limit(self) -> float:
@@ -67,6 +74,8 @@ class ResultRow:
         }
         if self.reason:
             record["reason"] = self.reason
+        if self.help:
+            record["help"] = self.help
         return record
 
 
