@@ -15,7 +15,7 @@ import numpy as np
 from jax.extend.mlir import ir
 
 from shardpass.canon import HloSharding
-from shardpass.compat.xla_client import DeviceList
+from shardpass.compat.xla_client import DeviceList, initialize_lapack
 from shardpass.diagnostics import ShardingError
 from shardpass.mlir import (
     MHLO_SHARDING,
@@ -29,7 +29,7 @@ from shardpass.mlir import (
 )
 from shardpass.passes import run_pipeline
 from shardpass.passes.prepare_for_xla import PrepareForXla
-from shardpass.runtime.dataflow import symbol
+from shardpass.runtime.dataflow import symbol, target
 from shardpass.runtime.devices import Device, devices_for
 from shardpass.runtime.placement import Layout
 from shardpass.runtime.preflight import (
@@ -138,6 +138,8 @@ def compile_module(
     finished = run_pipeline(loaded, [PrepareForXla()]).module
     set_num_partitions(finished.root, len(used))
     _call_entry_main(finished)
+    if _calls_lapack(finished):
+        initialize_lapack()
     raw = _compile(finished, used, chosen)
     arguments, results = tuple(finished.arguments), tuple(finished.results)
     argument_shardings, argument_layouts = _layouts(raw.get_parameter_shardings(), arguments, used)
@@ -152,6 +154,14 @@ def compile_module(
         result_layouts,
         raw,
         argument_shardings,
+    )
+
+
+def _calls_lapack(module: Module) -> bool:
+    """Whether the program calls LAPACK, as JAX writes that for CPUs."""
+    return any(
+        op.operation.name == "stablehlo.custom_call" and target(op).startswith("lapack_")
+        for op in operations(module.root)
     )
 
 
