@@ -10,6 +10,8 @@ that are done already. It is safe as long as this process has a single thread be
 numpy's linear algebra, which see to forks themselves: once MLIR has parsed anything, or JAX has a
 backend, there are threads whose locks a fork would inherit without the threads. Then the child is a
 new Python, which imports again.
+
+The child never outlives this process, whatever ends it; see :mod:`shardpass.runtime.ending`.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from pathlib import Path
 from typing import IO, Any, Final, NoReturn, TypeVar
 
 from shardpass.diagnostics import ShardingError
+from shardpass.runtime.ending import Child, Ended, Forked, Spawned, die_with, ending
 
 T = TypeVar("T")
 Say = Callable[[str], None]
@@ -56,23 +59,24 @@ def in_child(
     Raises:
       ShardingError: what ``function`` raises; ``process-aborted``, if the child ends without an
         answer; ``internal``, if it raises anything else.
+      SystemExit: with 128 and its number, if a signal ends this process meanwhile that nobody
+        handles; the child has ended by then.
     """
     task = (function.__module__, function.__qualname__, args, kwargs, progress is not None)
-    with tempfile.TemporaryFile(prefix="shardpass-") as errors:
+    with tempfile.TemporaryFile(prefix="shardpass-") as errors, ending():
         read_end, write_end = os.pipe()
         with os.fdopen(read_end, "rb") as answers:
             start = _fork if may_fork() else _spawn
             try:
-                child, wait = start(task, write_end, errors)
+                child = start(task, write_end, errors)
             finally:
                 os.close(write_end)
             try:
                 answer = _listen(answers, progress)
-            except BaseException:  # An interrupt above all: no child is left behind.
-                os.kill(child, signal.SIGKILL)
-                wait()
+                code = child.wait()
+            except BaseException as error:  # An interrupt above all: no child is left behind.
+                child.end(interrupted=isinstance(error, KeyboardInterrupt))
                 raise
-        code = wait()
         errors.seek(0)
         told = errors.read().decode(errors="replace")
     if answer is None:
@@ -107,34 +111,50 @@ def may_fork() -> bool:
     return not backends_are_initialized()
 
 
-def _fork(task: Any, write_end: int, errors: IO[bytes]) -> tuple[int, Callable[[], int]]:
+def _fork(task: Any, write_end: int, errors: IO[bytes]) -> Child:
     sys.stdout.flush()
     sys.stderr.flush()
+    parent = os.getpid()
     with warnings.catch_warnings():
         # Python 3.12 counts the threads of numpy's linear algebra, too.
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if child == 0:
-        os.dup2(errors.fileno(), 2)
-        _answer(task, write_end)
-    return child, lambda: os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        try:
+            die_with(parent)
+            os.dup2(errors.fileno(), 2)
+            _answer(task, write_end)
+        finally:  # Nothing that is raised here goes on through the parent's code.
+            os._exit(1)
+    return Forked(child)
 
 
-def _spawn(task: Any, write_end: int, errors: IO[bytes]) -> tuple[int, Callable[[], int]]:
+def _spawn(task: Any, write_end: int, errors: IO[bytes]) -> Child:
     environment = dict(os.environ)
     paths = [path or os.getcwd() for path in sys.path]
     environment["PYTHONPATH"] = os.pathsep.join(paths)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "shardpass.runtime.child", str(write_end)],
-        stdin=subprocess.PIPE,
-        stderr=errors,
-        pass_fds=(write_end,),
-        env=environment,
-    )
-    assert process.stdin is not None
-    with process.stdin as pipe:
-        pickle.dump(task, pipe)
-    return process.pid, process.wait
+    task_end, give_end = os.pipe()
+    with os.fdopen(give_end, "wb") as pipe:
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "shardpass.runtime.child",
+                 str(os.getpid()), str(task_end), str(write_end)],
+                stderr=errors,
+                pass_fds=(task_end, write_end),
+                env=environment,
+            )  # fmt: skip
+        finally:
+            os.close(task_end)
+        child = Spawned(process)
+        try:
+            pickle.dump(task, pipe)
+            pipe.flush()
+        except BrokenPipeError:
+            pass  # It is dead already, and how it died is told in a moment.
+        except BaseException:
+            child.end()
+            raise
+    return child
 
 
 def _answer(task: Any, write_end: int) -> NoReturn:
@@ -150,6 +170,10 @@ def _answer(task: Any, write_end: int) -> NoReturn:
         _send(write_end, ("result", function(*args, **kwargs)))
     except ShardingError as error:
         _send(write_end, ("error", error))
+    except Ended as error:
+        # Nothing is left to clean up: die of it, as whoever sent it expects.
+        signal.signal(error.signal, signal.SIG_DFL)
+        os.kill(os.getpid(), error.signal)
     except BaseException as error:
         # The border of the process: whatever it is, the parent is told.
         import traceback
@@ -231,8 +255,10 @@ def _pass_on(told: str) -> None:
 
 
 def _main() -> NoReturn:
-    write_end = int(sys.argv[1])
-    _answer(pickle.load(sys.stdin.buffer), write_end)
+    parent, task_end, write_end = map(int, sys.argv[1:])
+    die_with(parent)
+    with ending(), os.fdopen(task_end, "rb") as pipe:
+        _answer(pickle.load(pipe), write_end)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import ctypes
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -61,6 +62,28 @@ def be_killed() -> None:
 
 def leave(status: int) -> None:
     os._exit(status)
+
+
+def write_for_ever(folder: str) -> None:
+    """Leave a file half written; ``pid`` appears as soon as it is."""
+    from shardpass.mlir.files import writing_whole
+
+    with writing_whole(os.path.join(folder, "out")) as file:
+        file.write(b"half")
+        _tell_pid(folder)
+        time.sleep(600)
+
+
+def hear_nothing(folder: str) -> None:
+    """Go on whatever anybody says, as a process does that is inside XLA."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    _tell_pid(folder)
+    time.sleep(600)
+
+
+def _tell_pid(folder: str) -> None:
+    Path(folder, "new").write_text(str(os.getpid()))
+    os.rename(os.path.join(folder, "new"), os.path.join(folder, "pid"))
 
 
 def talk() -> str:

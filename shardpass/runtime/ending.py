@@ -1,0 +1,166 @@
+"""The ends of two processes, tied together: a child never outlives its parent.
+
+A parent that is told to end (SIGTERM, or SIGHUP as its terminal closes) tells its child, waits
+until that has put its half-written files away, and ends itself. One that is killed outright can do
+nothing; then the kernel kills the child (Linux: ``PR_SET_PDEATHSIG``, see prctl(2)), or where there
+is no such thing, the child asks again and again whether its parent is still there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Final, Protocol
+
+_ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
+_PR_SET_PDEATHSIG: Final = 1
+#: Seconds that a child gets to clean up. Inside XLA it does not hear us, and has nothing to clean.
+_GRACE: Final = 1.0
+#: Seconds between two looks, at a child that is ending or a parent that may have.
+_LOOK: Final = 0.02
+_WATCH: Final = 0.5
+
+
+class Ended(SystemExit):
+    """Raised in the main thread by a signal that ends the process; the exit code is a shell's."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(128 + number)
+        self.signal = number
+
+
+@contextlib.contextmanager
+def ending() -> Iterator[None]:
+    """Inside, the signals that end a process raise :class:`Ended`, so that it can clean up.
+
+    Signals that somebody ignores (``nohup``) or handles are left alone, and so are all of them
+    outside the main thread, where Python has none.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    mine = [number for number in _ENDING if signal.getsignal(number) is signal.SIG_DFL]
+    for number in mine:
+        signal.signal(number, _end)
+    try:
+        yield
+    finally:
+        for number in mine:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _end(number: int, frame: object) -> None:
+    # A second one must not disturb the cleaning up after the first: a whole process group is told
+    # to end, and then the parent tells its child.
+    for other in _ENDING:
+        if signal.getsignal(other) is _end:
+            signal.signal(other, signal.SIG_IGN)
+    raise Ended(number)
+
+
+def die_with(parent: int) -> None:
+    """See to it that this process dies when ``parent``, the process that started it, does."""
+    if sys.platform == "linux":
+        with contextlib.suppress(AttributeError, OSError):
+            if ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) == 0:
+                _die_if_orphaned(parent)  # It may have died just before.
+                return
+    threading.Thread(target=_watch, args=(parent,), daemon=True).start()
+
+
+def _watch(parent: int) -> None:
+    while True:
+        _die_if_orphaned(parent)
+        time.sleep(_WATCH)
+
+
+def _die_if_orphaned(parent: int) -> None:
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Child(Protocol):
+    """A child process as its parent holds it."""
+
+    def wait(self) -> int:
+        """Its exit code, once it has ended; the number of the signal, negative, where one did."""
+        ...
+
+    def end(self, *, interrupted: bool = False) -> None:
+        """End it, and return when it has ended.
+
+        ``interrupted``: the terminal has told it as well, so it is cleaning up already.
+        """
+        ...
+
+
+class Forked:
+    """A fork of this process."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._code: int | None = None
+
+    def wait(self) -> int:
+        """See :class:`Child`."""
+        if self._code is None:
+            self._code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return self._code
+
+    def end(self, *, interrupted: bool = False) -> None:
+        """See :class:`Child`."""
+        if interrupted and self._ends_within(_GRACE):
+            return
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            if self._code is None:
+                os.kill(self.pid, number)
+            if self._ends_within(_GRACE):
+                return
+        self.wait()
+
+    def _ends_within(self, seconds: float) -> bool:
+        until = time.monotonic() + seconds
+        while self._code is None:
+            found, status = os.waitpid(self.pid, os.WNOHANG)
+            if found:
+                self._code = os.waitstatus_to_exitcode(status)
+            elif time.monotonic() > until:
+                return False
+            else:
+                time.sleep(_LOOK)
+        return True
+
+
+class Spawned:
+    """A new Python."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.pid = process.pid
+        self._process = process
+
+    def wait(self) -> int:
+        """See :class:`Child`."""
+        return self._process.wait()
+
+    def end(self, *, interrupted: bool = False) -> None:
+        """See :class:`Child`."""
+        if interrupted and self._ends_within(_GRACE):
+            return
+        self._process.terminate()
+        if not self._ends_within(_GRACE):
+            self._process.kill()
+        self.wait()
+
+    def _ends_within(self, seconds: float) -> bool:
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
