@@ -36,7 +36,7 @@ func.func @values(
 
 sdy.mesh @mesh = <["x"=2, "y"=4]>
 
-// expected-error @+2 {{error[alias-layout]: result 0 ("result.0") takes over the buffer of argument 0 ("arg0"), and their shards differ: 4x8 and 8x2}}
+// expected-error @+2 {{error[alias-layout]: result 0 ("result.0") takes over the buffer of argument 0 ("arg0"), and their shards differ in size: 4x8 and 8x2}}
 // expected-warning @+1 {{warning[alias-layout]: result 1 ("result.1") takes over the buffer of argument 1 ("arg1") under another layout}}
 func.func @donated(
     %a: tensor<8x8xf32> {tf.aliasing_output = 0 : i32, sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>},

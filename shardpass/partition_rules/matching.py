@@ -51,9 +51,9 @@ class Matcher:
     def __init__(self, rules: Sequence[Rule]) -> None:
         self._rules = tuple(rules)
         self._value_rules = [
-            (i, rule, re.compile(rule.match).search)
+            (i, rule, re.compile(rule.match or "").search)
             for i, rule in enumerate(self._rules)
-            if rule.match is not None
+            if not rule.speaks_of_ops
         ]
         self._op_rules = [
             _OpRule(
@@ -63,7 +63,7 @@ class Matcher:
                 re.compile(rule.loc).search if rule.loc is not None else None,
             )
             for i, rule in enumerate(self._rules)
-            if rule.match is None
+            if rule.speaks_of_ops
         ]
         self._candidates: dict[str, tuple[_OpRule, ...]] = {}
         self._for_op = lru_cache(_MOST_REMEMBERED)(self._find_for_op)

@@ -77,7 +77,7 @@ class Rule:
     @property
     def speaks_of_ops(self) -> bool:
         """Whether it is about the results of ops rather than arguments and results."""
-        return self.match is None
+        return self.op is not None or self.loc is not None
 
     def fits_shape(self, shape: Sequence[int | None]) -> bool:
         """Whether ``rank`` and ``shape`` hold."""
@@ -114,13 +114,14 @@ class Rule:
         return ", ".join([*parts, f"spec = {self.spec}"])
 
     def _check_together(self) -> None:
-        if self.match is None and self.op is None and self.loc is None:
+        conditions = (self.match, self.op, self.loc, self.rank, self.shape)
+        if all(condition is None for condition in conditions):
             raise ShardingError(
                 "bad-rules",
-                'a rule needs "match", "op" or "loc" to say what it is about',
+                'a rule says what it is about with "match", "op", "loc", "rank" or "shape"',
                 help='match = "" holds for every argument and result, op = ".*" for every op',
             )
-        if self.match is not None and (self.op is not None or self.loc is not None):
+        if self.match is not None and self.speaks_of_ops:
             other = "op" if self.op is not None else "loc"
             raise ShardingError(
                 "bad-rules",

@@ -303,6 +303,6 @@ def _as_rule(item: Any, index: int) -> Rule:
 
 
 def _look_again(rule: Rule) -> str:
-    if rule.match is not None:
+    if not rule.speaks_of_ops:
         return "look at the paths in `shardpass report`, or drop the rule"
     return "look at the op names and locations in the module's text, or drop the rule"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from jax.extend.mlir import ir
@@ -61,10 +62,10 @@ def check_aliases(
             "help": "give both one sharding, or do not donate the argument",
         }
         held, taken = before.padded_shard_shape(shape), after.padded_shard_shape(shape)
-        if held != taken:
+        if math.prod(held) != math.prod(taken):
             sink.error(
                 "alias-layout",
-                f"{result} takes over the buffer of {argument}, and their shards differ: "
+                f"{result} takes over the buffer of {argument}, and their shards differ in size: "
                 f"{_by(held)} and {_by(taken)}",
                 **fields,
             )

@@ -26,6 +26,7 @@ from shardpass.mlir import (
     file_positions,
     locate,
     location_names,
+    mesh_ops,
     operations,
     result_attributes,
     results_of,
@@ -37,6 +38,7 @@ from shardpass.mlir import (
 )
 from shardpass.partition_rules import PartitionRules
 from shardpass.partition_rules.mesh_text import parse_mesh
+from shardpass.passes.aliases import check_aliases
 from shardpass.passes.base import Pass, option
 from shardpass.passes.option_text import one_of
 
@@ -57,7 +59,8 @@ class Annotate(Pass):
     set to its size.
 
     Reported: rules that matched nothing, arguments that no rule matched, dimensions left whole
-    because they do not divide.
+    because they do not divide, values that keep a sharding although a rule wants another.
+    An error: a donated argument and the result in its buffer with shards of different sizes.
     Leaves alone: values that carry a sharding already.
     Order: first; ``sp-propagate`` carries on from here.
     """
@@ -139,6 +142,7 @@ class _Annotation:
         self.shardings = Shardings(root)
         self.mesh_name = self.shardings.name_of(mesh) or _free_name(root)
         if self.mesh_name not in self.shardings.meshes:
+            self._warn_of_other_meshes()
             declare_mesh(root, self.mesh_name, mesh)
         self._used: set[int] = set()
         self._unmatched: list[EntryValue] = []
@@ -151,7 +155,6 @@ class _Annotation:
             if not value.is_tensor:
                 continue
             if self._is_annotated(value, given[value.index]):
-                self._note_use(value)
                 continue
             sharding, matched = self._sharding_for(value)
             if not matched:
@@ -162,7 +165,6 @@ class _Annotation:
             if not value.is_tensor:
                 continue
             if self._is_annotated(value, returned[value.index]):
-                self._note_use(value)
                 continue
             sharding, matched = self._sharding_for(value)
             if sharding:
@@ -176,6 +178,19 @@ class _Annotation:
                     )
         set_argument_attributes(self.function, given)
         set_result_attributes(self.function, returned)
+
+    def _warn_of_other_meshes(self) -> None:
+        for op, (name, other) in zip(
+            mesh_ops(self.root), self.shardings.meshes.items(), strict=True
+        ):
+            if other.size > 1:
+                self.sink.warning(
+                    "mesh-mismatch",
+                    f"the module has a mesh already, @{name} ({other.describe()}), and the rules "
+                    f"are for ({self.mesh.describe()}): propagation stops between the two",
+                    location=locate(op),
+                    help="remove the old annotations first (sp-strip), or take the module's mesh",
+                )
 
     @cached_property
     def _aliases(self) -> dict[int, int]:
@@ -193,6 +208,13 @@ class _Annotation:
                     self._constrain(op, result, places)
 
     def finish(self) -> None:
+        # Read anew: the mesh that the shardings are on has been declared meanwhile.
+        shardings = Shardings(self.root)
+
+        def sharding_of(value: EntryValue, entries: ir.DictAttr) -> TensorSharding | None:
+            return shardings.read(entries[SDY_SHARDING]) if SDY_SHARDING in entries else None
+
+        check_aliases(self.function, sharding_of, self.sink)
         set_num_partitions(self.root, self.mesh.size)
         for diagnostic in self.rules.unused(self._used):
             self.sink.report(diagnostic)
@@ -209,11 +231,30 @@ class _Annotation:
                 help="propagation decides about them; add a rule to say otherwise",
             )
 
-    def _note_use(self, value: EntryValue) -> None:
-        """Count the rules for a value that keeps the sharding it has: they did match something."""
+    def _keep(self, value: EntryValue, sharding: TensorSharding) -> None:
+        """Say that ``value`` keeps the sharding it has; aloud where a rule wants another."""
+        message = f"{value} keeps the sharding that it has, {sharding.dims_text()}"
         match = self.rules.for_value(value.path, value.raw, value.sizes)
         if match:
             self._used |= {match.index, *match.others}
+            try:
+                wanted = self.rules.resolve(match, value.sizes, mesh=self.mesh).sharding
+            except ShardingError:
+                wanted = None  # The rule does not fit the value, which does not need it.
+            if wanted and wanted.closed() != sharding.closed():
+                self.sink.warning(
+                    "already-annotated",
+                    message,
+                    path=value.path,
+                    notes=[
+                        f"it is on mesh {sharding.mesh.describe()}",
+                        f"{self.rules.describe(match.index)} asks for {wanted.dims_text()} on mesh "
+                        f"{wanted.mesh.describe()}",
+                    ],
+                    help="to start afresh, remove the old annotations first: sp-strip,sp-annotate",
+                )
+                return
+        self.sink.remark("already-annotated", message, path=value.path)
 
     def _sharding_for(self, value: EntryValue) -> tuple[TensorSharding | None, bool]:
         """The sharding that the rules give ``value``, and whether any rule matches it."""
@@ -250,11 +291,7 @@ class _Annotation:
         sharding = self.shardings.read(entries[SDY_SHARDING])
         if not sharding.mesh.axes and not sharding.mesh.is_maximal:
             return False
-        self.sink.remark(
-            "already-annotated",
-            f"{value} keeps the sharding that it has, {sharding.dims_text()}",
-            path=value.path,
-        )
+        self._keep(value, sharding)
         return True
 
     def _constrain(self, op: ir.OpView, result: ir.OpResult, places: tuple[str, ...]) -> None:

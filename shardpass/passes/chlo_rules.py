@@ -3,8 +3,8 @@
 JAX lowers ``square``, ``erf``, ``top_k`` and many more to CHLO. Shardy's registry has rules for
 StableHLO alone, so that propagation stops at each of them; it says so for the first such op of a
 process and is silent about the rest. XLA itself does not meet the problem, since it expands CHLO
-before it propagates. Here each op gets its rule as the attribute ``sdy.sharding_rule``, which Shardy
-takes before it looks into its registry; the program stays as it is.
+before it propagates. Here each op gets its rule as the attribute ``sdy.sharding_rule``, which
+Shardy takes before it looks into its registry; the program stays as it is.
 
 The rules follow "Sharding rules" in Shardy's documentation: a factor for each dimension that
 operands and results share.
@@ -23,11 +23,32 @@ RULE: Final = "sdy.sharding_rule"
 
 #: One element of each result from one element of each operand.
 _ELEMENTWISE: Final = frozenset(
-    f"chlo.{name}"
-    for name in (
-        "acos acosh asin asinh atan atanh bessel_i1e conj cosh digamma erf erf_inv "
-        "erfc is_inf is_neg_inf is_pos_inf lgamma mulhi next_after polygamma sinh square tan zeta"
-    ).split()
+    {
+        "chlo.acos",
+        "chlo.acosh",
+        "chlo.asin",
+        "chlo.asinh",
+        "chlo.atan",
+        "chlo.atanh",
+        "chlo.bessel_i1e",
+        "chlo.conj",
+        "chlo.cosh",
+        "chlo.digamma",
+        "chlo.erf",
+        "chlo.erf_inv",
+        "chlo.erfc",
+        "chlo.is_inf",
+        "chlo.is_neg_inf",
+        "chlo.is_pos_inf",
+        "chlo.lgamma",
+        "chlo.mulhi",
+        "chlo.next_after",
+        "chlo.polygamma",
+        "chlo.sinh",
+        "chlo.square",
+        "chlo.tan",
+        "chlo.zeta",
+    }
 )
 #: The same, where no operand has to be broadcast.
 _BROADCASTING: Final = "chlo.broadcast_"

@@ -67,7 +67,16 @@ def run_pipeline(
         exception that a pass raises leaves with its own type.
     """
     loaded = load(module)
-    steps = [_with_defaults(step, mesh=mesh, rules=rules) for step in build(pipeline, passes)]
+    steps = build(pipeline, passes)
+    for name, given in (("rules", rules), ("mesh", mesh)):
+        if given is not None and not any(_takes(step, name) for step in steps):
+            raise ShardingError(
+                "bad-pipeline",
+                f"{name} {'were' if name == 'rules' else 'was'} given, and no pass of the pipeline "
+                "takes any",
+                help="put sp-annotate into the pipeline",
+            )
+    steps = [_with_defaults(step, mesh=mesh, rules=rules) for step in steps]
     target = loaded if in_place else loaded.clone()
     sink = Sink()
     try:
@@ -169,15 +178,18 @@ def _flatten(element: NestText) -> list[PassText]:
     return found
 
 
+def _takes(step: Step, name: str) -> bool:
+    return isinstance(step, Pass) and name in {field.name for field in dataclasses.fields(step)}
+
+
 def _with_defaults(step: Step, **defaults: Any) -> Step:
     """``step`` with the fields it has among ``defaults`` filled in, where they are not set."""
     if isinstance(step, str):
         return step
-    names = {field.name for field in dataclasses.fields(step)}
     missing = {
         name: value
         for name, value in defaults.items()
-        if value is not None and name in names and getattr(step, name) is None
+        if value is not None and _takes(step, name) and getattr(step, name) is None
     }
     return dataclasses.replace(step, **missing) if missing else step
 

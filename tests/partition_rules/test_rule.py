@@ -48,7 +48,11 @@ def test_a_glob_is_told_how_to_become_a_regex() -> None:
 @pytest.mark.parametrize(
     ("fields", "slug", "message"),
     [
-        ({"rank": 2}, "bad-rules", 'a rule needs "match", "op" or "loc" to say what it is about'),
+        (
+            {},
+            "bad-rules",
+            'a rule says what it is about with "match", "op", "loc", "rank" or "shape"',
+        ),
         (
             {"match": "a", "op": "stablehlo.add"},
             "bad-rules",

@@ -11,6 +11,7 @@ from jax.sharding import PartitionSpec
 
 import shardpass
 from shardpass.canon import MeshShape
+from shardpass.diagnostics import ShardingError
 from shardpass.mlir import collect, load, meshes_of, num_partitions, operations
 from shardpass.partition_rules import PartitionRules, Rule
 from shardpass.passes import run_pipeline
@@ -255,11 +256,30 @@ def test_an_argument_keeps_the_sharding_that_it_has() -> None:
     assert shardings(result.module)[1] == '<@m, [{"z"}]>'
     assert said(result.diagnostics) == [
         (
-            "remark",
+            "warning",
+            "mesh-mismatch",
+            "the module has a mesh already, @m (z=2), and the rules are for (data=2, model=4): "
+            "propagation stops between the two",
+        ),
+        (
+            "warning",
             "already-annotated",
             'argument 1 ("params.b") keeps the sharding that it has, [{"z"}]',
-        )
+        ),
     ]
+    assert result.diagnostics[1].notes == (
+        "it is on mesh z=2",
+        'rule 1: match = "params.b", spec = ["model"] asks for [{"model"}] on mesh data=2, model=4',
+    )
+
+
+def test_a_sharding_that_the_rules_ask_for_anyway_is_kept_in_silence() -> None:
+    text = ANNOTATED.replace("OLD", 'sdy.sharding = #sdy.sharding<@m, [{"model"}]>').replace(
+        "  func", '  sdy.mesh @m = <["data"=2, "model"=4]>\n  func'
+    )
+    result = annotate(text, [("params.b", P("model")), ("w|count|batch", P())])
+    assert [d.severity.value for d in result.diagnostics] == ["remark"]
+    assert shardings(result.module)[1] == '<@m, [{"model"}]>'
 
 
 def test_an_argument_with_gspmds_notation_is_refused() -> None:
@@ -302,11 +322,24 @@ def test_a_result_takes_the_sharding_of_its_donated_argument() -> None:
 
 
 def test_a_rule_for_the_result_comes_first() -> None:
-    rules = [(r"^state", P("data")), (r"^result\.1\.b", P("model")), ("", P())]
-    assert shardings(donated(rules).module, results=True)[1:] == [
-        "<@mesh, [{}, {}]>",
-        '<@mesh, [{"model"}]>',
+    rules = [(r"^state", P("data")), (r"^result\.1\.a", P(None, "data")), ("^x", P())]
+    result = donated(rules)
+    assert shardings(result.module, results=True)[1:] == [
+        '<@mesh, [{}, {"data"}]>',
+        '<@mesh, [{"data"}]>',
     ]
+    (found,) = [d for d in result.diagnostics if d.slug == "alias-layout"]
+    assert (found.severity.value, found.path) == ("warning", "result.1.a")
+
+
+def test_a_result_in_a_donated_buffer_of_another_size_is_refused() -> None:
+    """XLA would fail with an INTERNAL error."""
+    rules = [(r"^state", P("data")), (r"^result\.1\.b", P("model")), ("^x", P())]
+    with pytest.raises(ShardingError) as caught:
+        donated(rules)
+    found = caught.value.diagnostic
+    assert (found.slug, found.path) == ("alias-layout", "result.1.b")
+    assert found.message.endswith("and their shards differ in size: 4 and 2")
 
 
 def test_a_result_of_another_type_takes_nothing() -> None:

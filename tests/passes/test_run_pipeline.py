@@ -361,7 +361,7 @@ def test_warnings_of_native_passes_are_heard() -> None:
     )
     script = (
         "from shardpass.passes import run_pipeline\n"
-        f"for found in run_pipeline({text!r}, 'sp-propagate').diagnostics:\n"
+        f"for found in run_pipeline({text!r}, 'sdy-propagation-pipeline').diagnostics:\n"
         "    print(found.severity.value, found.slug, found.location, end=' ')\n"
         "    print('chlo.acos' in found.message)\n"
     )

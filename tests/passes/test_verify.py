@@ -227,7 +227,7 @@ def test_a_donated_argument_whose_result_has_another_shard() -> None:
             "error",
             "alias-layout",
             'result 0 ("result") takes over the buffer of argument 0 ("arg0"), and their shards '
-            "differ: 4x8 and 4x2",
+            "differ in size: 4x8 and 4x2",
         )
     ]
     assert fault.help == "give both one sharding, or do not donate the argument"
