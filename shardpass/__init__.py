@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from shardpass.report import build_report as build_report
     from shardpass.runtime import check as check
     from shardpass.runtime import compile_module as compile_module
+    from shardpass.runtime import request_cpu_devices as request_cpu_devices
     from shardpass.runtime import run as run
     from shardpass.sharding import UNCONSTRAINED as UNCONSTRAINED
     from shardpass.sharding import Mesh as Mesh
@@ -61,6 +62,7 @@ _LAYER_OF = {
     "compile_module": "runtime",
     "load": "mlir",
     "make_mesh": "sharding",
+    "request_cpu_devices": "runtime",
     "run": "runtime",
     "run_pipeline": "passes",
     "save": "mlir",
@@ -88,6 +90,7 @@ __all__ = [
     "compile_module",
     "load",
     "make_mesh",
+    "request_cpu_devices",
     "run",
     "run_pipeline",
     "save",
