@@ -118,7 +118,7 @@ class Rule:
         if all(condition is None for condition in conditions):
             raise ShardingError(
                 "bad-rules",
-                'a rule says what it is about with "match", "op", "loc", "rank" or "shape"',
+                'a rule needs a "match", "op", "loc", "rank" or "shape"',
                 help='match = "" holds for every argument and result, op = ".*" for every op',
             )
         if self.match is not None and self.speaks_of_ops:

@@ -120,3 +120,16 @@ def test_ten_thousand_ops_take_milliseconds() -> None:
         best = min(best, time.perf_counter() - start)
         assert sum(f is not None for f in found) == 200
     assert best < 0.05
+
+
+def test_a_rule_of_shapes_alone_is_about_arguments_and_results() -> None:
+    rules = PartitionRules([Rule(rank=2, spec=["x"]), Rule(shape=[8], spec=[])], mesh={"x": 2})
+    assert not rules.has_op_rules
+    found = rules.for_value("params.w", "params['w']", (8, 16))
+    assert found is not None
+    assert (found.index, found.exact) == (0, False)
+    vector = rules.for_value("b", "b", (8,))
+    assert vector is not None
+    assert vector.index == 1
+    assert rules.for_value("b", "b", (9,)) is None
+    assert rules.for_op("stablehlo.add", (), (8, 16)) is None

@@ -51,7 +51,7 @@ def test_a_glob_is_told_how_to_become_a_regex() -> None:
         (
             {},
             "bad-rules",
-            'a rule says what it is about with "match", "op", "loc", "rank" or "shape"',
+            'a rule needs a "match", "op", "loc", "rank" or "shape"',
         ),
         (
             {"match": "a", "op": "stablehlo.add"},

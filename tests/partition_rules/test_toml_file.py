@@ -161,7 +161,7 @@ data = 2.5
         (
             "[[rule]]\nspec = []",
             """\
-r.toml:1:1: error[bad-rules]: a rule says what it is about with "match", "op", "loc", "rank" or "shape"
+r.toml:1:1: error[bad-rules]: a rule needs a "match", "op", "loc", "rank" or "shape"
 [[rule]]
 ^
   help: match = "" holds for every argument and result, op = ".*" for every op""",
