@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -157,9 +158,19 @@ def _check_axes(axes: tuple[tuple[str, int], ...]) -> None:
         names = [name for name, _ in axes]
         twice = next(name for name in names if names.count(name) > 1)
         raise ShardingError(
-            "bad-mesh", f'axis "{twice}" stands {names.count(twice)} times in the mesh {described}'
+            "bad-mesh",
+            f'axis "{twice}" stands {names.count(twice)} times in the mesh {described}',
+            help="give each axis a name of its own",
         )
     for name, size in axes:
+        if not isinstance(name, str) or not name:
+            raise ShardingError(
+                "bad-mesh", f"the name of a mesh axis is a text, not {name!r} (size {size})"
+            )
+        if isinstance(size, bool) or not isinstance(size, numbers.Integral):
+            raise ShardingError(
+                "bad-mesh", f'the size of mesh axis "{name}" is a whole number, not {size!r}'
+            )
         if size < 1:
             raise ShardingError("bad-mesh", f'axis "{name}" has size {size}, below 1')
     if bounded_product(sizes.values()) is None:

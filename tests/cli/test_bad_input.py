@@ -353,5 +353,6 @@ def test_diagnostics_as_json_lines(shardpass: Run) -> None:
     assert done.returncode == 1
     assert done.stderr == (
         '{"severity": "error", "slug": "bad-mesh", '
-        '"message": "axis \\"data\\" stands 2 times in the mesh data=2, data=4"}\n'
+        '"message": "axis \\"data\\" stands 2 times in the mesh data=2, data=4", '
+        '"help": "give each axis a name of its own"}\n'
     )
