@@ -10,6 +10,7 @@ the missing address: a segmentation fault. Source: ``jaxlib/lapack.py``.
 
 from __future__ import annotations
 
+import numpy as np
 from jax._src.xla_bridge import backends_are_initialized as backends_are_initialized
 from jaxlib import lapack
 from jaxlib.xla_client import DeviceList as DeviceList
@@ -19,4 +20,4 @@ __all__ = ["DeviceList", "backends_are_initialized", "initialize_lapack"]
 
 def initialize_lapack() -> None:
     """Make the ``lapack_*`` custom calls of CPU programs callable; loads scipy the first time."""
-    lapack._lapack.initialize()
+    lapack.prepare_lapack_call("potrf_ffi", np.dtype(np.float32))

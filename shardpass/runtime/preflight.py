@@ -15,7 +15,7 @@ from typing import Final, Literal
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func, sdy
 
-from shardpass.canon import HloSharding
+from shardpass.canon import HloKind, HloSharding, SubgroupType
 from shardpass.diagnostics import ShardingError, Sink, SourceLocation
 from shardpass.mlir import (
     MHLO_SHARDING,
@@ -176,6 +176,7 @@ def check_before_compiling(module: Module, devices: int) -> None:
     """
     sink = Sink()
     _check_entry(module, sink)
+    _check_entry_layouts(module, devices, sink)
     for name, mesh in meshes_of(module.root).items():
         if mesh.axes and mesh.size != devices:
             sink.error(
@@ -183,6 +184,13 @@ def check_before_compiling(module: Module, devices: int) -> None:
                 f"mesh @{name} ({mesh.describe()}) has {mesh.size} devices, the run has {devices}",
                 help=f"run on {mesh.size} devices, or shard for a mesh of {devices}",
             )
+    stated = _integer(module.root, NUM_PARTITIONS) or 1
+    if stated not in (1, devices):
+        sink.error(
+            "device-count",
+            f"the module says {NUM_PARTITIONS} = {stated}, the run has {devices} devices",
+            help=f"run on {stated} devices, or shard the unannotated module for {devices}",
+        )
     replicas = _integer(module.root, _NUM_REPLICAS) or 1
     if replicas != 1:
         sink.error(
@@ -210,6 +218,38 @@ def _check_entry(module: Module, sink: Sink) -> None:
                 path=value.path,
                 help="export the module for concrete shapes, or refine them first",
             )
+
+
+def _check_entry_layouts(module: Module, devices: int, sink: Sink) -> None:
+    """Report layouts that no array outside of a program has; XLA dies of some of them."""
+    shardings = Shardings(module.root)
+    for value, entries in _with_attributes(module.main):
+        found: str | None = None
+        if MHLO_SHARDING in entries:
+            found = _outlandish_mhlo(entries[MHLO_SHARDING], devices)
+        elif SDY_SHARDING in entries:
+            sharding = shardings.read(entries[SDY_SHARDING])
+            if sharding.unreduced or (sharding.mesh.is_maximal and devices > 1):
+                found = str(sharding)
+        if found is not None:
+            sink.error(
+                "not-supported",
+                f"{value} is laid out as {found}",
+                path=value.path,
+                location=locate(module.main),
+                help="lay it out tiled or replicated: only so can arrays be handed in and out",
+            )
+
+
+def _outlandish_mhlo(attribute: ir.Attribute, devices: int) -> str | None:
+    """The text of a sharding that is manual, unreduced, or one device's among several."""
+    try:
+        sharding = read_mhlo(attribute)
+    except ShardingError:
+        return None  # `_check_ops` speaks of it.
+    manual = sharding.kind is HloKind.MANUAL or SubgroupType.MANUAL in sharding.subgroup_types
+    maximal = sharding.kind is HloKind.MAXIMAL and devices > 1
+    return str(sharding) if manual or maximal or sharding.is_partial else None
 
 
 def _check_ops(module: Module, devices: int, sink: Sink) -> None:

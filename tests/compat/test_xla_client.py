@@ -24,7 +24,7 @@ def test_backends_are_initialized_says_so_once_they_are():
 
 
 def test_initialize_lapack_gives_the_kernels_their_routines():
-    """``jaxlib.lapack._lapack.initialize``: without it a lowered Cholesky factorisation, run by a
+    """``jaxlib.lapack.prepare_lapack_call``: without it a lowered Cholesky factorisation, run by a
     process that lowered none, is a segmentation fault; it loads scipy's routines."""
     program = """
 import sys

@@ -106,6 +106,46 @@ class TestRefusedBeforehand:
         assert error.slug == slug
         assert error.diagnostic.message.startswith('argument 0 ("arg0")')
 
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "{unreduced}",
+            "{manual}",
+            "{maximal device=0}",
+            "{devices=[2,1,4]<=[8] last_tile_dims={manual}}",
+            "{devices=[2,1,4]<=[8] last_tile_dims={unreduced}}",
+        ],
+    )
+    def test_layouts_that_no_array_outside_has(self, text: str):
+        """XLA ends the process over some of them, unreduced ones and manual subgroups."""
+        for module, named in (
+            (mhlo(a=text), 'argument 0 ("arg0")'),
+            (mhlo(result=text), 'result 0 ("result")'),
+        ):
+            error = refusal(module, devices=8)
+            assert error.slug == "not-supported"
+            assert error.diagnostic.message == f"{named} is laid out as {text}"
+
+    @pytest.mark.parametrize("sharding", ['<@mesh, [{"x"}, {}], unreduced={"y"}>', "<@one, []>"])
+    def test_such_layouts_in_shardys_notation(self, layer: Callable[..., Module], sharding: str):
+        text = layer().text().replace('<@mesh, [{"x"}, {}]>', sharding)
+        text = text.replace("  sdy.mesh", "  sdy.mesh @one = <[], device_ids=[3]>\n  sdy.mesh", 1)
+        error = refusal(load(text), devices=8)
+        assert error.slug == "not-supported"
+        assert error.diagnostic.path == "arg0"
+        assert error.diagnostic.message.startswith('argument 0 ("arg0") is laid out as #sdy.')
+
+    def test_one_device_of_one_may_be_named(self):
+        assert (
+            len(compile_module(mhlo("{maximal device=0}", "{replicated}"), devices=1).devices) == 1
+        )
+
+    def test_a_module_for_another_number_of_partitions(self):
+        text = mhlo().text().replace("@m {", "@m attributes {mhlo.num_partitions = 4 : i32} {")
+        error = refusal(load(text), devices=8)
+        assert error.slug == "device-count"
+        assert "mhlo.num_partitions = 4, the run has 8 devices" in error.diagnostic.message
+
     def test_every_bad_text_at_once(self):
         error = refusal(mhlo("{devices=[banana", "{devices=[8]<=[8]}", "{nonsense}"), devices=8)
         assert [d.path for d in error.diagnostics] == ["arg0", "arg1", "result"]
