@@ -180,7 +180,12 @@ def _call_entry_main(module: Module) -> None:
 
 def _compile(module: Module, devices: tuple[Device, ...], partitioner: Partitioner) -> Any:
     count = len(devices)
-    options = jax.extend.backend.get_compile_options(num_replicas=1, num_partitions=count)
+    options = jax.extend.backend.get_compile_options(
+        num_replicas=1,
+        num_partitions=count,
+        # Else XLA numbers the client's devices from the front, whichever are asked for.
+        device_assignment=np.array([[device.id for device in devices]]),
+    )
     build = options.executable_build_options
     build.use_spmd_partitioning = count > 1
     build.use_shardy_partitioner = partitioner == "shardy"
@@ -199,6 +204,8 @@ def _layouts(
     found: Sequence[Any] | None, values: Sequence[EntryValue], devices: tuple[Device, ...]
 ) -> tuple[tuple[jax.sharding.Sharding, ...], tuple[Layout, ...]]:
     """The shardings that XLA settled on, as JAX's objects and as ours."""
+    if not values:
+        return (), ()  # XLA has a sharding even for an empty tuple.
     if len(devices) == 1 or found is None:
         single = jax.sharding.SingleDeviceSharding(devices[0])
         return (single,) * len(values), tuple(

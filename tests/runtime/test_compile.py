@@ -11,7 +11,7 @@ import pytest
 
 from shardpass.diagnostics import ShardingError
 from shardpass.mlir import Module, load
-from shardpass.runtime import compile_module
+from shardpass.runtime import compile_module, run
 
 ROWS = "{devices=[2,1,4]<=[8] last_tile_dim_replicate}"
 COLUMNS = "{devices=[1,4,2]<=[2,4]T(1,0) last_tile_dim_replicate}"
@@ -231,4 +231,33 @@ def test_devices_may_be_named(layer: Callable[..., Module]):
     backwards = jax.devices()[::-1]
     executable = compile_module(layer(), devices=backwards)
     assert executable.devices == tuple(backwards)
+    rng = np.random.default_rng(0)
+    a, w = rng.standard_normal((8, 16), np.float32), rng.standard_normal((16, 32), np.float32)
+    placed = [executable.place(0, a), executable.place(1, w)]
+    # The mesh's first device is the last of the client's, and holds the first block.
+    (first,) = [s.data for s in placed[1].addressable_shards if s.device == backwards[0]]
+    np.testing.assert_array_equal(np.asarray(first), w[:, :8])
+    (blocks,) = executable.execute(placed)
+    assert [block.device for block in blocks] == backwards
+    joined = executable.result_layouts[0].join([np.asarray(block) for block in blocks])
+    np.testing.assert_allclose(joined, a @ w, rtol=1e-5, atol=1e-5)
     assert refusal(layer(), devices=[jax.devices()[0]] * 8).slug == "duplicate-device"
+
+
+def test_a_part_of_the_devices_from_the_end():
+    """One device that is not the first, and two of eight."""
+    text = "func.func @main(%a: tensor<8xf32>) -> tensor<8xf32> { return %a : tensor<8xf32> }"
+    for devices in (jax.devices()[5:6], jax.devices()[6:8]):
+        executable = compile_module(load(text), devices=devices)
+        (blocks,) = executable.execute([executable.place(0, np.arange(8, dtype=np.float32))])
+        assert [block.device for block in blocks] == devices
+        np.testing.assert_array_equal(np.asarray(blocks[0]), np.arange(8))
+
+
+@pytest.mark.parametrize("devices", [1, 8])
+def test_a_program_without_results(devices: int):
+    module = load("func.func @main(%a: tensor<8xf32>) { return }")
+    executable = compile_module(module, devices=devices)
+    assert executable.result_layouts == ()
+    assert executable.execute([executable.place(0, np.zeros(8, np.float32))]) == []
+    assert run(module, devices=devices).rows == ()

@@ -146,6 +146,18 @@ class TestPlans:
         (message,) = unproven(check(program(text)))
         assert 'sharded is only argument 1 ("arg1")' in message
 
+    def test_a_program_without_results(self):
+        text = "  func.func @main(%a: tensor<8x8xf32> {CUT}) { return }"
+        assert unproven(check(program(text))) == [
+            "the program has no results: nothing was compared"
+        ]
+
+    @pytest.mark.parametrize("order", [slice(None, None, -1), [3, 1, 7, 5, 0, 2, 6, 4]])
+    def test_devices_in_an_order_of_ones_own(self, order: slice | list[int]):
+        devices = list(np.array(jax.devices(), object)[order])
+        assert check(program(PRODUCT), devices=devices).ok
+        assert not check(program(PRODUCT), devices=devices, place=rolled(1)).ok
+
     def test_a_result_that_no_sharded_argument_reaches_beside_one_that_is(self):
         text = """
   func.func @main(%a: tensor<8x8xf32> {CUT},
