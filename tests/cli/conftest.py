@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,6 +41,9 @@ match = 'odd|^lr$|^result'
 spec = []
 """
 
+#: What the command line says of a step that took long, as each may on a busy machine.
+_SLOW_STEP = re.compile(r"^[^:\n]+: \d+\.\d s\n", re.MULTILINE)
+
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -52,9 +57,12 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def shardpass(folder: Path) -> Run:
-    """Runs ``shardpass ARGUMENTS`` in ``folder``."""
+    """Runs ``shardpass ARGUMENTS`` in ``folder``.
 
-    def run(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+    Options are those of ``subprocess.run``; ``variables`` are added to the environment.
+    """
+
+    def run(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
         environment = {
             **os.environ,
             "PYTHONPATH": str(PROJECT),
@@ -62,7 +70,7 @@ def shardpass(folder: Path) -> Run:
             "XLA_FLAGS": "",
             "NO_COLOR": "1",
         }
-        return subprocess.run(
+        done = subprocess.run(
             [sys.executable, "-W", "error", "-m", "shardpass", *arguments],
             cwd=folder,
             env=environment,
@@ -71,5 +79,7 @@ def shardpass(folder: Path) -> Run:
             timeout=300,
             **options,  # pyright: ignore[reportArgumentType]
         )
+        done.stderr = _SLOW_STEP.sub("", done.stderr)
+        return done
 
     return run
