@@ -17,7 +17,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from shardpass.diagnostics import Diagnostic, Severity
+from shardpass.diagnostics import Diagnostic, Severity, ShardingError
 from shardpass.mlir import EntryValue, Module, load
 from shardpass.passes import run_pipeline
 from shardpass.passes.strip import Strip
@@ -75,7 +75,7 @@ def check(
       devices: the devices of the sharded run, or how many.
       inputs: see :func:`shardpass.runtime.input_source`; made up from ``seed`` by default.
       seed: what made-up inputs are drawn from.
-      tolerance: relative L2 error to allow for float results of every type.
+      tolerance: relative L2 error to allow for float results of every type, from 0 to below 1.
       partitioner: see :func:`shardpass.runtime.compile_module`.
       progress: is told each step as it begins.
       place: puts the sharded run's arguments on devices; tests plant wrong layouts through it.
@@ -85,8 +85,10 @@ def check(
 
     Raises:
       ShardingError: if there is nothing to compare, since a program does not compile or run:
-        as :func:`compile_module`, :func:`input_source`; ``not-supported`` for manual computations.
+        as :func:`compile_module`, :func:`input_source`; ``not-supported`` for manual computations;
+        ``usage`` for a tolerance that is none.
     """
+    _check_tolerance(tolerance)
     loaded = load(module)
     choose_partitioner(loaded, partitioner)
     used = devices_for(devices)
@@ -120,6 +122,19 @@ def check(
     return CheckResult(
         len(used), sharded.partitioner, tuple(run.rows), tuple(diagnostics), run.seconds
     )
+
+
+def _check_tolerance(tolerance: object) -> None:
+    if tolerance is None:
+        return
+    number = isinstance(tolerance, (int, float, np.integer, np.floating))
+    # NaN is not below 1. An error of 1 is that of a result which is all zeros.
+    if isinstance(tolerance, bool) or not number or not 0 <= tolerance < 1:
+        raise ShardingError(
+            "usage",
+            f"tolerance = {tolerance!r}",
+            help="a tolerance is a relative error: a number from 0 to below 1",
+        )
 
 
 @dataclass(frozen=True)

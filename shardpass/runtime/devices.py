@@ -17,8 +17,10 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, TypeAlias
+
+import numpy as np
 
 from shardpass.diagnostics import ShardingError
 
@@ -28,6 +30,9 @@ Device: TypeAlias = Any
 _FLAG: Final = "--xla_force_host_platform_device_count"
 _THREADS: Final = "PJRT_NPROC"
 _THREADS_PER_DEVICE: Final = 4
+#: The most CPU devices to ask XLA for. It starts 1024 with their threads in 4 s, 2048 in a minute,
+#: and dies over 4000 (jaxlib 0.10.2 on Linux).
+MOST_CPU_DEVICES: Final = 1024
 _COUNT: Final = re.compile(rf"{_FLAG}=(\d+)")
 
 
@@ -41,6 +46,12 @@ def request_cpu_devices(count: int) -> None:
     """
     if count < 1:
         raise ShardingError("usage", f"{count} devices asked for; a run needs at least one")
+    if count > MOST_CPU_DEVICES:
+        raise ShardingError(
+            "not-enough-devices",
+            f"{count} devices asked for; XLA makes up to {MOST_CPU_DEVICES} of one CPU",
+            help="shard for a smaller mesh of the same axes to run it here",
+        )
     flags = os.environ.get("XLA_FLAGS", "")
     stated = max((int(n) for n in _COUNT.findall(flags)), default=0)
     if stated < count:
@@ -67,12 +78,23 @@ def devices_for(devices: int | Sequence[Device]) -> tuple[Device, ...]:
         where the default one has too few; or the devices themselves.
 
     Raises:
-      ShardingError: ``not-enough-devices``, ``duplicate-device``.
+      ShardingError: ``not-enough-devices``, ``duplicate-device``; ``usage`` for anything else.
     """
     import jax
 
-    if not isinstance(devices, int):
+    if isinstance(devices, (str, bool)) or not isinstance(devices, (int, np.integer, Iterable)):
+        raise ShardingError(
+            "usage", f"devices = {devices!r}", help="give their number, or the devices of a run"
+        )
+    if isinstance(devices, Iterable):
         chosen = tuple(devices)
+        wrong = [each for each in chosen if not isinstance(each, jax.Device)]
+        if wrong:
+            raise ShardingError(
+                "usage",
+                f"{wrong[0]!r} among devices is no device",
+                help="give their number, or the devices of a run: jax.devices()[:8]",
+            )
         if not chosen:
             raise ShardingError("not-enough-devices", "an empty list of devices")
         if len(set(chosen)) != len(chosen):

@@ -47,8 +47,11 @@ def input_source(module: Module, inputs: Inputs = None, *, seed: int = 0) -> Inp
 
     Raises:
       ShardingError: ``bad-inputs``, one diagnostic for each argument that is missing, unknown, or
-        of another shape or element type; ``unreadable`` for a file that is no ``.npz``.
+        of another shape or element type, or given twice; ``unreadable`` for a file that is no
+        ``.npz``; ``usage`` for a seed that is none.
     """
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+        raise ShardingError("usage", f"seed = {seed!r}", help="a seed is a number from 0 on")
     if inputs is None:
         return SeededInputs.of(module, seed)
     if isinstance(inputs, (str, os.PathLike)):
@@ -60,6 +63,13 @@ def input_source(module: Module, inputs: Inputs = None, *, seed: int = 0) -> Inp
         return _by_name(module, described, lambda name: _as_numpy(given[name]), "the inputs")
     if isinstance(inputs, InputSource):
         return inputs
+    if not isinstance(inputs, Sequence):
+        raise ShardingError(
+            "bad-inputs",
+            f"inputs are {type(inputs).__name__}",
+            help="give a list of arrays in order, a mapping from names to arrays, the path of an "
+            ".npz, or nothing",
+        )
     arguments = module.arguments
     if len(inputs) != len(arguments):
         raise ShardingError(
@@ -95,7 +105,17 @@ def _by_name(
     arguments = module.arguments
     paths = [argument.path for argument in arguments]
     for argument in arguments:
-        name = next((n for n in _names_of(argument, paths) if n in described), None)
+        found = [n for n in dict.fromkeys(_names_of(argument, paths)) if n in described]
+        if len(found) > 1:
+            told = " and ".join(f'"{name}"' for name in found)
+            sink.error(
+                "bad-inputs",
+                f"{origin} has {told}, which are both {argument}",
+                path=argument.path,
+                help="give it once",
+            )
+            continue
+        name = found[0] if found else None
         if name is None:
             close = did_you_mean(argument.path, [n for n in described if n not in paths])
             sink.error(
