@@ -97,7 +97,7 @@ def check(
     run = _Check(loaded, source, seed, tolerance, progress or (lambda step: None))
     with result_store() as store:
         with run.step("compile unsharded"):
-            stripped = run_pipeline(loaded, [Strip()]).module
+            stripped = _unsharded(loaded)
             plain = compile_module(stripped, devices=used[:1])
         with run.step("run unsharded"):
             looks = _run_reference(plain, source, store)
@@ -122,6 +122,22 @@ def check(
     return CheckResult(
         len(used), sharded.partitioner, tuple(run.rows), tuple(diagnostics), run.seconds
     )
+
+
+def _unsharded(module: Module) -> Module:
+    try:
+        return run_pipeline(module, [Strip()]).module
+    except ShardingError as error:
+        advice = (
+            "run it without the check: a program in local shapes has no unsharded self; or export "
+            "it without shard_map, and check that"
+        )
+        raise ShardingError.of(
+            [
+                replace(found, help=advice) if found.slug == "not-supported" else found
+                for found in error.diagnostics
+            ]
+        ) from error
 
 
 def _check_tolerance(tolerance: object) -> None:

@@ -388,6 +388,7 @@ class TestSpecialPrograms:
         with pytest.raises(ShardingError) as caught:
             check(lowered)
         assert caught.value.slug == "not-supported"
+        assert "export it without shard_map" in (caught.value.diagnostic.help or "")
 
     def test_double_precision(self):
         result = check(
