@@ -15,12 +15,15 @@ from dataclasses import replace
 import click
 
 from shardpass.cli.console import Console
+from shardpass.cli.streams import NobodyReadsError, guard_streams
 from shardpass.diagnostics import Diagnostic, Severity, ShardingError
 
 FAILED = 1
 USAGE = 2
 DIED = 3
-_INTERRUPTED = 130
+#: As a shell says it of a program that SIGINT or SIGPIPE ended.
+INTERRUPTED = 130
+NOBODY_READS = 141
 
 _current = Console()
 
@@ -46,7 +49,7 @@ def guarded(context: click.Context, body: Callable[..., int], *arguments: object
         console.report(error.diagnostics)
         code = DIED
     except KeyboardInterrupt:
-        code = _INTERRUPTED
+        code = INTERRUPTED
     context.exit(code)
 
 
@@ -59,17 +62,27 @@ def run_body(
     """The exit code of ``body``, with everything it raises reported through ``progress``."""
     global _current
     _current = replace(settings, write=progress)
+    guard_streams()
+    code = _code_of(body, *arguments)
+    # What is still on its way out may not arrive.
+    return _code_of(_flush) or code
+
+
+def _flush() -> int:
+    sys.stdout.flush()
+    return 0
+
+
+def _code_of(body: Callable[..., int], *arguments: object) -> int:
     try:
         return body(*arguments)
     except ShardingError as error:
         _current.report(error.diagnostics)
         return USAGE if error.slug == "usage" else FAILED
     except KeyboardInterrupt:
-        return _INTERRUPTED
-    except BrokenPipeError:
-        # Whoever read the output has had enough; Python would complain at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FAILED
+        return INTERRUPTED
+    except NobodyReadsError:
+        return NOBODY_READS
     except MemoryError:
         _report_fault("out of memory", "give the process more, or take a smaller module")
         return DIED
@@ -78,7 +91,7 @@ def run_body(
         if os.environ.get("SHARDPASS_TRACEBACK"):
             import traceback
 
-            _current.say(traceback.format_exc())
+            _current.write(traceback.format_exc())
         _report_fault(
             f"{type(error).__name__}: {' '.join(str(error).split())}",
             "this is a fault of shardpass; SHARDPASS_TRACEBACK=1 shows where it comes from",

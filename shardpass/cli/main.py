@@ -10,8 +10,10 @@ import click
 
 import shardpass
 from shardpass.cli.console import Console
-from shardpass.cli.options import example
-from shardpass.diagnostics import did_you_mean
+from shardpass.cli.guard import FAILED, NOBODY_READS
+from shardpass.cli.options import console_options, example
+from shardpass.cli.streams import NobodyReadsError, guard_streams
+from shardpass.diagnostics import ShardingError, did_you_mean
 
 _COMMANDS = ("shard", "run", "report", "opt")
 
@@ -48,24 +50,25 @@ class _Commands(click.Group):
     ),
 )
 @click.version_option(shardpass.__version__, prog_name="shardpass")
-@click.option(
-    "--diagnostics",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="Print errors and warnings for people, or a line of JSON each.",
-)
-@click.option("-q", "--quiet", is_flag=True, help="No progress and no remarks.")
+@console_options
 @click.pass_context
-def cli(context: click.Context, diagnostics: str, quiet: bool) -> None:
+def cli(context: click.Context) -> None:
     """Say how tensors lie on a device mesh, write it into a StableHLO module, and prove it.
 
     Exit codes: 0, it worked; 1, the input is at fault or the check failed; 2, the command line
     cannot be understood; 3, the process that did the work died.
     """
-    context.obj = Console.of_terminal(as_json=diagnostics == "json", quiet=quiet)
+    if context.obj is None:
+        context.obj = Console.of_terminal(as_json=False, quiet=False)
 
 
 def main(arguments: Sequence[str] | None = None) -> Any:
     """Run the command line; exits."""
-    return cli.main(arguments, prog_name="shardpass")
+    guard_streams()
+    try:
+        return cli.main(arguments, prog_name="shardpass")
+    except NobodyReadsError:
+        return NOBODY_READS
+    except ShardingError as error:  # Help that nobody can be shown.
+        Console.of_terminal(as_json=False, quiet=False).report(error.diagnostics)
+        return FAILED

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shardpass.cli.guard import guarded
-from shardpass.cli.options import emit_option, example
+from shardpass.cli.options import console_options, emit_option, example
+from shardpass.cli.streams import STANDARD_INPUT, read_standard_input
 
 if TYPE_CHECKING:
     from shardpass.diagnostics import Diagnostic
@@ -59,6 +60,7 @@ class _Request:
 @click.option("--mlir-print-debuginfo", "debug_info", is_flag=True, help="Print locations.")
 @click.option("--list-passes", is_flag=True, help="Show every pass with its options, and stop.")
 @emit_option
+@console_options
 @click.pass_context
 def opt(
     context: click.Context,
@@ -110,8 +112,8 @@ def _opt(file: str, output: str, request: _Request) -> int:
     from shardpass.diagnostics import ShardingError
     from shardpass.mlir import files
 
-    name = "<stdin>" if file == "-" else file
-    data = sys.stdin.buffer.read() if file == "-" else files.read_bytes(file)
+    name = STANDARD_INPUT if file == "-" else file
+    data = read_standard_input() if file == "-" else files.read_bytes(file)
     _check_pipeline(request.pipeline)
     printed: list[str | bytes] = []
     faults: list[Diagnostic] = []

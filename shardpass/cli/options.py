@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import click
+
+from shardpass.cli.console import Console
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -32,6 +35,40 @@ partitioner_option = click.option(
     show_default=True,
     help="Insist on a partitioner of XLA; auto takes the one that the module's notation needs.",
 )
+
+
+def _set_diagnostics(context: click.Context, _: click.Parameter, form: str | None) -> None:
+    if form is not None:
+        context.obj = replace(_console_of(context), as_json=form == "json")
+
+
+def _set_quiet(context: click.Context, _: click.Parameter, quiet: bool) -> None:
+    if quiet:
+        context.obj = replace(_console_of(context), quiet=True)
+
+
+def _console_of(context: click.Context) -> Console:
+    return context.find_object(Console) or Console.of_terminal(as_json=False, quiet=False)
+
+
+def console_options(command: Command) -> Command:
+    """The options about messages, which may stand before a command's name or behind it."""
+    diagnostics = click.option(
+        "--diagnostics",
+        type=click.Choice(["text", "json"]),
+        expose_value=False,
+        callback=_set_diagnostics,
+        help="Print errors and warnings for people (text), or a line of JSON each.",
+    )
+    quiet = click.option(
+        "-q",
+        "--quiet",
+        is_flag=True,
+        expose_value=False,
+        callback=_set_quiet,
+        help="No progress and no remarks.",
+    )
+    return diagnostics(quiet(command))
 
 
 def example(*lines: str) -> str:

@@ -9,11 +9,13 @@ import click
 
 from shardpass.cli.guard import console, guarded
 from shardpass.cli.options import (
+    console_options,
     devices_option,
     example,
     module_argument,
     partitioner_option,
 )
+from shardpass.cli.streams import load_module
 
 if TYPE_CHECKING:
     from shardpass.mlir import Module
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 )
 @devices_option
 @partitioner_option
+@console_options
 @click.pass_context
 def report(
     context: click.Context,
@@ -53,8 +56,8 @@ def report(
 ) -> None:
     """List MODULE's arguments and results with path, shape, sharding and bytes per device.
 
-    Collectives are read from XLA's optimized HLO, by kind, with count and bytes; those in a loop
-    count as often as it runs.
+    MODULE is a file, or - for standard input. Collectives are read from XLA's optimized HLO, by
+    kind, with count and bytes; those in a loop count as often as it runs.
     """
     guarded(context, _report, module, as_json, show_all, compiled, devices, partitioner)
 
@@ -68,11 +71,9 @@ def _report(
     partitioner: PartitionerChoice,
 ) -> int:
     from shardpass.cli.tables import standard_output
-    from shardpass.mlir import load
     from shardpass.report import build_report, render_terminal
 
-    with console().step(f"read {path}"):
-        module = load(path)
+    module = load_module(path)
     figures = _compile(module, devices, partitioner) if compiled else None
     found = build_report(module, figures)
     if as_json:

@@ -10,11 +10,13 @@ import click
 
 from shardpass.cli.guard import FAILED, console, guarded
 from shardpass.cli.options import (
+    console_options,
     devices_option,
     example,
     module_argument,
     partitioner_option,
 )
+from shardpass.cli.streams import load_module
 
 if TYPE_CHECKING:
     from shardpass.mlir import Module
@@ -65,9 +67,10 @@ class _Request:
 @partitioner_option
 @click.option("--save-results", metavar="FILE", help="Write the results to an .npz.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@console_options
 @click.pass_context
 def run(context: click.Context, **options: Any) -> None:
-    """Compile MODULE through XLA's SPMD partitioner and run it.
+    """Compile MODULE (a file, or - for standard input) through XLA's SPMD partitioner and run it.
 
     Without --inputs the arguments are made up, the same ones for the same seed: integers that index
     stay in range, arguments of a square root or a logarithm are positive.
@@ -81,12 +84,10 @@ def run(context: click.Context, **options: Any) -> None:
 
 
 def _run(request: _Request) -> int:
-    from shardpass.mlir import load
     from shardpass.runtime import request_cpu_devices
     from shardpass.runtime.preflight import device_count
 
-    with console().step(f"read {request.module}"):
-        module = load(request.module)
+    module = load_module(request.module)
     devices = request.devices or device_count(module)
     request_cpu_devices(devices)
     if request.check:

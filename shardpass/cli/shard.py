@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shardpass.cli.guard import console, guarded
-from shardpass.cli.options import emit_option, example, module_argument
+from shardpass.cli.options import console_options, emit_option, example, module_argument
+from shardpass.cli.streams import load_module
 
 if TYPE_CHECKING:
     from shardpass.mlir import Emit, Module
@@ -68,9 +69,10 @@ class _Request:
     help="Where a dimension does not divide: refuse, or leave it whole and say so.",
 )
 @emit_option
+@console_options
 @click.pass_context
 def shard(context: click.Context, **options: Any) -> None:
-    """Read MODULE (StableHLO text or bytecode), shard it and write it to OUT.
+    """Read MODULE (StableHLO text or bytecode; - for standard input), shard it, write it to OUT.
 
     The file is written whole or not at all.
     """
@@ -81,7 +83,7 @@ def shard(context: click.Context, **options: Any) -> None:
 
 
 def _shard(request: _Request) -> int:
-    from shardpass.mlir import files, load, save
+    from shardpass.mlir import files, save
     from shardpass.partition_rules.mesh_text import parse_mesh
     from shardpass.passes import run_pipeline
 
@@ -90,8 +92,7 @@ def _shard(request: _Request) -> int:
         files.check_target(request.output)
     mesh = None if request.mesh is None else parse_mesh(request.mesh)
     pipeline = _pipeline(request, mesh)
-    with out.step(f"read {request.module}"):
-        module = load(request.module)
+    module = load_module(request.module)
     with out.step("shard"):
         result = run_pipeline(module, pipeline, mesh=mesh, rules=request.rules, in_place=True)
     out.report(result.diagnostics)

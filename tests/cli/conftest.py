@@ -70,16 +70,18 @@ def shardpass(folder: Path) -> Run:
             "XLA_FLAGS": "",
             "NO_COLOR": "1",
         }
+        environment.update(options.pop("variables", {}))
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         done = subprocess.run(
             [sys.executable, "-W", "error", "-m", "shardpass", *arguments],
             cwd=folder,
             env=environment,
-            capture_output=True,
-            text=True,
             timeout=300,
-            **options,  # pyright: ignore[reportArgumentType]
+            check=False,
+            **(pipes | options),
         )
-        done.stderr = _SLOW_STEP.sub("", done.stderr)
+        if isinstance(done.stderr, str):
+            done.stderr = _SLOW_STEP.sub("", done.stderr)
         return done
 
     return run
