@@ -33,6 +33,7 @@ from typing import IO, Any, Final, NoReturn, TypeVar
 
 from shardpass.diagnostics import ShardingError
 from shardpass.runtime.ending import Child, Ended, Forked, Spawned, die_with, ending
+from shardpass.runtime.xla_text import without_traces
 
 T = TypeVar("T")
 Say = Callable[[str], None]
@@ -227,7 +228,7 @@ def death(code: int, told: str) -> ShardingError:
         how = f"was ended by {name}"
     else:
         name, how = "", f"ended with exit status {code} and no answer"
-    lines = [line for line in told.splitlines() if not _TRACE.search(line)]
+    lines = [line for line in without_traces(told).splitlines() if not _TRACE.search(line)]
     fatal = [line for line in lines if _FATAL.search(line)]
     quiet = [line for line in lines if not re.match(r"[IW]\d{4} ", line)]
     last = [_LOG.sub("", line).strip() for line in (fatal or quiet)[-_MOST_LINES:]]
@@ -249,7 +250,7 @@ _REMEDIES: Final = {
 
 
 def _pass_on(told: str) -> None:
-    for line in told.splitlines():
+    for line in without_traces(told).splitlines():
         if not _LOG.match(line):
             print(line, file=sys.stderr)
 

@@ -39,6 +39,7 @@ from shardpass.runtime.preflight import (
     choose_partitioner,
     device_count,
 )
+from shardpass.runtime.xla_text import without_traces
 
 _MOST_NOTES: Final = 6
 
@@ -223,7 +224,7 @@ def _layouts(
 
 def _from_xla(error: Exception, slug: str, what: str) -> ShardingError:
     """XLA's message without its stack, the gist in front."""
-    lines = [line.strip() for line in str(error).splitlines()]
+    lines = [line.strip() for line in without_traces(str(error)).splitlines()]
     told = [line for line in lines if line and not _NOISE.search(line)]
     gist = told[0] if told else type(error).__name__
     return ShardingError(

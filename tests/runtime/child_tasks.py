@@ -88,6 +88,7 @@ def _tell_pid(folder: str) -> None:
 
 def talk() -> str:
     print("W1130 02:02:23.260038    7617 a.cc:7] GSPMD is going to go", file=sys.stderr)
+    print("*** Begin stack trace ***\n\t\n\t\n*** End stack trace ***\n", file=sys.stderr)
     print("something of its own", file=sys.stderr)
     return "done"
 
