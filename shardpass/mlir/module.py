@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import os
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func, stablehlo
 
-from shardpass.diagnostics import Diagnostic, ShardingError, SourceLocation
+from shardpass.diagnostics import Diagnostic, ShardingError, SourceLocation, did_you_mean
 from shardpass.mlir import entry
 from shardpass.mlir.context import make_context
 from shardpass.mlir.errors import from_mlir_error, hearing
@@ -101,10 +102,16 @@ class Module:
         ``emit`` defaults to bytecode for a name ending in ``.mlirbc`` and to text otherwise.
 
         Raises:
-          ShardingError: ``unwritable``.
+          ShardingError: ``unwritable``; ``bad-option`` for another ``emit``.
         """
         if emit is None:
             emit = "bytecode" if os.fspath(path).endswith((".mlirbc", ".bc")) else "text"
+        if emit not in get_args(Emit):
+            raise ShardingError(
+                "bad-option",
+                f"a module is written as text or as bytecode, not as {emit!r}",
+                help=did_you_mean(str(emit), get_args(Emit)),
+            )
         write_whole(path, self.text().encode() if emit == "text" else self.bytecode())
 
     def place(self, diagnostic: Diagnostic) -> Diagnostic:
@@ -156,7 +163,7 @@ def load(
 
 def parse(data: bytes, name: str) -> Module:
     """A module from the content of a file; see :func:`load`."""
-    if not data.strip():
+    if not data.removeprefix(codecs.BOM_UTF8).strip():
         raise ShardingError("unreadable", f"{name} is empty")
     context = make_context()
     with context:
@@ -181,7 +188,17 @@ def parse(data: bytes, name: str) -> Module:
 
 
 def save(module: Module, path: str | os.PathLike[str], *, emit: Emit | None = None) -> None:
-    """:meth:`Module.save` as a function."""
+    """:meth:`Module.save` as a function.
+
+    Raises:
+      ShardingError: as there; ``abstract-type`` for what is no module.
+    """
+    if not isinstance(module, Module):
+        raise ShardingError(
+            "abstract-type",
+            f"cannot save a {type(module).__name__} as a module",
+            help="give a shardpass.Module; shardpass.load makes one of other things",
+        )
     module.save(path, emit=emit)
 
 
@@ -211,7 +228,8 @@ def _with_functions(module: Module) -> Module:
 
 def _decode(data: bytes, name: str) -> str:
     try:
-        return data.decode()
+        # Editors on Windows put a byte order mark in front, which is no part of the text.
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ShardingError(
             "unreadable",
@@ -221,7 +239,7 @@ def _decode(data: bytes, name: str) -> str:
 
 def _explain(error: ir.MLIRError, data: bytes, name: str) -> ShardingError:
     reported = from_mlir_error(error)
-    text = None if is_bytecode(data) else data.decode()
+    text = None if is_bytecode(data) else _decode(data, name)
     source = SourceText(name, text)
     placed = [source.place(d).at(SourceLocation(name)) for d in reported.diagnostics]
     if text is None:

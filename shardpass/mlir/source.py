@@ -42,7 +42,8 @@ class SourceText:
 
     @cached_property
     def _lines(self) -> list[str]:
-        return self.text.split("\n") if self.text is not None else []
+        # As MLIR counts them; what Windows puts before a line break would move the cursor.
+        return [line.rstrip("\r") for line in self.text.split("\n")] if self.text else []
 
     @cached_property
     def _entry(self) -> tuple[int, int] | None:

@@ -163,6 +163,21 @@ def test_carets_count_characters_and_not_bytes() -> None:
     assert fault.excerpt.text[fault.excerpt.column - 2 :].startswith(" !}")
 
 
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+def test_a_byte_order_mark_is_no_part_of_the_text(ending: str) -> None:
+    first = 'func.func @main(%a: tensor<4xf32> loc("w"))'
+    good = ending.join([f"\ufeff{first} -> tensor<4xf32> {{", "return %a : tensor<4xf32>", "}"])
+    assert [a.path for a in load(good.encode()).arguments] == ["w"]
+    assert [a.path for a in load(good).arguments] == ["w"]
+    with pytest.raises(ShardingError) as caught:
+        load(f"\ufefffunc.func @main(% {ending}  x".encode(), name="m.mlir")
+    assert str(caught.value.diagnostic.location) == "m.mlir:1:17"
+    assert caught.value.diagnostic.excerpt is not None
+    assert caught.value.diagnostic.excerpt.text == "func.func @main(% "
+    with pytest.raises(ShardingError, match=r"^m.mlir is empty$"):
+        load("\ufeff\n".encode(), name="m.mlir")
+
+
 def test_notes_say_the_line_and_not_mlirs_name_for_the_text() -> None:
     bad = TEXT.replace("  return", "  %0 = stablehlo.abs %arg0 : tensor<8xf32>\n  return")
     (fault,) = refused(bad, name="step.mlir").diagnostics

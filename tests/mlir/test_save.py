@@ -52,6 +52,24 @@ def test_the_form_follows_the_name_unless_said(
     assert names_in(tmp_path) == [name]
 
 
+def test_a_form_that_does_not_exist(module: Module, tmp_path: Path) -> None:
+    form: Any = "bytcode"
+    with pytest.raises(ShardingError) as caught:
+        save(module, tmp_path / "a.mlir", emit=form)
+    assert caught.value.slug == "bad-option"
+    assert caught.value.diagnostic.help == 'did you mean "bytecode"?'
+    assert "text or as bytecode, not as 'bytcode'" in str(caught.value)
+    assert names_in(tmp_path) == []
+
+
+def test_what_is_no_module_is_not_saved(tmp_path: Path) -> None:
+    nothing: Any = None
+    with pytest.raises(ShardingError, match="cannot save a NoneType as a module") as caught:
+        save(nothing, tmp_path / "a.mlir")
+    assert caught.value.slug == "abstract-type"
+    assert names_in(tmp_path) == []
+
+
 def test_new_files_follow_the_umask_and_old_ones_keep_their_mode(tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:
