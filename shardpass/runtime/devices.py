@@ -31,7 +31,7 @@ _FLAG: Final = "--xla_force_host_platform_device_count"
 _THREADS: Final = "PJRT_NPROC"
 _THREADS_PER_DEVICE: Final = 4
 #: The most CPU devices to ask XLA for. It starts 1024 with their threads in 4 s, 2048 in a minute,
-#: and dies over 4000 (jaxlib 0.10.2 on Linux).
+#: and at 4000 is not up after 100 s (jaxlib 0.10.2 on Linux).
 MOST_CPU_DEVICES: Final = 1024
 _COUNT: Final = re.compile(rf"{_FLAG}=(\d+)")
 
