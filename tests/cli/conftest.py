@@ -59,7 +59,7 @@ def folder(tmp_path: Path) -> Path:
 def shardpass(folder: Path) -> Run:
     """Runs ``shardpass ARGUMENTS`` in ``folder``.
 
-    Options are those of ``subprocess.run``; ``variables`` are added to the environment.
+    Options are those of ``subprocess.run``, and ``redirection``, as a shell writes it.
     """
 
     def run(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -70,10 +70,12 @@ def shardpass(folder: Path) -> Run:
             "XLA_FLAGS": "",
             "NO_COLOR": "1",
         }
-        environment.update(options.pop("variables", {}))
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        words = [sys.executable, "-W", "error", "-m", "shardpass", *arguments]
+        if redirection := options.pop("redirection", ""):
+            words = ["sh", "-c", f'exec "$@" {redirection}', "sh", *words]
         done = subprocess.run(
-            [sys.executable, "-W", "error", "-m", "shardpass", *arguments],
+            words,
             cwd=folder,
             env=environment,
             timeout=300,

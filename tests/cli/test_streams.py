@@ -40,7 +40,7 @@ class TestOutput:
 
     @pytest.mark.parametrize("name", ["report", "opt", "help"])
     def test_closed(self, name: str, shardpass: Run):
-        done = shardpass(*PRINTING[name], stdout=None, preexec_fn=lambda: os.close(1))
+        done = shardpass(*PRINTING[name], redirection=">&-")
         assert (done.stderr, done.returncode) == (CLOSED, 1)
 
     @pytest.mark.parametrize("arguments", PRINTING.values(), ids=PRINTING)
@@ -66,8 +66,8 @@ class TestErrors:
     def test_full_or_closed(self, arguments: tuple[str, ...], code: int, shardpass: Run):
         with open("/dev/full", "w") as full:
             assert shardpass(*arguments, stderr=full).returncode == code
-        done = shardpass(*arguments, stderr=None, preexec_fn=lambda: os.close(2))
-        assert (done.stdout, done.stderr, done.returncode) == ("", None, code)
+        done = shardpass(*arguments, redirection="2>&-")
+        assert (done.stdout, done.stderr, done.returncode) == ("", "", code)
 
 
 class TestInput:
@@ -92,7 +92,7 @@ class TestInput:
         assert (done.stderr, done.returncode) == ("error[unreadable]: <stdin> is empty\n", 1)
 
     def test_closed(self, shardpass: Run):
-        done = shardpass("report", "-", preexec_fn=lambda: os.close(0))
+        done = shardpass("report", "-", redirection="<&-")
         told = "error[unreadable]: cannot read standard input: bad file descriptor\n"
         assert (done.stderr, done.returncode) == (told, 1)
 
