@@ -9,7 +9,7 @@ converted once and looked up afterwards.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
@@ -46,6 +46,12 @@ def declare_mesh(root: ir.Operation, name: str, mesh: MeshShape) -> sdy.MeshOp:
         )
 
 
+@lru_cache(1024)
+def _parse(text: str, meshes: tuple[tuple[str, MeshShape], ...]) -> TensorSharding:
+    """Remembered beyond one pass: those of a pipeline read the same few texts one after another."""
+    return TensorSharding.parse(text, dict(meshes))
+
+
 class Shardings:
     """Reads and writes the sharding attributes of one module.
 
@@ -70,7 +76,7 @@ class Shardings:
         """The sharding of an argument, a result or a constraint (``#sdy.sharding``)."""
         found = self._read.get(attribute)
         if found is None:
-            found = self._read[attribute] = TensorSharding.parse(str(attribute), self.meshes)
+            found = self._read[attribute] = _parse(str(attribute), tuple(self.meshes.items()))
         return found
 
     def read_per_value(self, attribute: ir.Attribute) -> tuple[TensorSharding, ...]:

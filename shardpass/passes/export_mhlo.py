@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar
 
 from jax.extend.mlir import ir
@@ -73,6 +74,12 @@ class ExportMhlo(Pass):
             set_num_partitions(root, devices)
 
 
+@lru_cache(1024)
+def _lowered(sharding: TensorSharding) -> HloSharding:
+    """Remembered: arguments, results and ops carry the same few."""
+    return to_hlo(sharding)
+
+
 class _Export:
     """One module's shardings on their way out; each distinct attribute is converted once."""
 
@@ -88,7 +95,7 @@ class _Export:
         """The ``mhlo.sharding`` for a ``#sdy.sharding``."""
         found = self._of_value.get(attribute)
         if found is None:
-            sharding = to_hlo(self.shardings.read(attribute))
+            sharding = _lowered(self.shardings.read(attribute))
             found = self._of_value[attribute] = write_mhlo(sharding, self._context)
         return found
 
@@ -96,7 +103,7 @@ class _Export:
         """The ``mhlo.sharding`` for a ``#sdy.sharding_per_value``."""
         found = self._of_op.get(attribute)
         if found is None:
-            parts = [to_hlo(s) for s in self.shardings.read_per_value(attribute)]
+            parts = [_lowered(s) for s in self.shardings.read_per_value(attribute)]
             whole = parts[0] if len(parts) == 1 else HloSharding.tuple_of(parts)
             found = self._of_op[attribute] = write_mhlo(whole, self._context)
         return found

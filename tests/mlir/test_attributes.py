@@ -11,6 +11,7 @@ from shardpass.diagnostics import ShardingError
 from shardpass.mlir import (
     Shardings,
     argument_attributes,
+    attributes,
     declare_mesh,
     load,
     make_context,
@@ -71,13 +72,14 @@ def test_each_attribute_is_converted_once(monkeypatch: pytest.MonkeyPatch) -> No
         return parse(text, meshes)  # pyright: ignore[reportArgumentType]
 
     monkeypatch.setattr(TensorSharding, "parse", counted)
-    shardings = Shardings(root)
-    for _ in range(3):
+    attributes._parse.cache_clear()  # What other tests have read counts as read.
+    for shardings in (Shardings(root), Shardings(root)):
         function = root.regions[0].blocks[0].operations[3]
         call = function.regions[0].blocks[0].operations[0]
         shardings.read_per_value(call.attributes["sdy.sharding"])
         shardings.read(ir.Attribute.parse('#sdy.sharding<@mesh, [{"y"}, {}]>', root.context))
     assert len(parsed) == 2
+    shardings = Shardings(root)
     sharding = TensorSharding.build(MESH, [["x"], []])
     assert shardings.write(sharding, "mesh") is shardings.write(sharding, "mesh")
 
