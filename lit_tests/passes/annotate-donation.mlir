@@ -16,7 +16,7 @@ func.func @result_follows_its_donated_argument(
 func.func @rule_for_the_result_wins(
     // CHECK-SAME: %arg0: tensor<8x16xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {"y"}]>
     %w: tensor<8x16xf32> {tf.aliasing_output = 0 : i32} loc("state['w']"))
-    // CHECK-SAME: -> (tensor<8x16xf32> {jax.result_info = "result['named']", sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>})
+    // CHECK-SAME: -> (tensor<8x16xf32> {jax.result_info = "result['named']", sdy.sharding = #sdy.sharding<@mesh, [{"y"}, {}]>})
     -> (tensor<8x16xf32> {jax.result_info = "result['named']"}) {
   return %w : tensor<8x16xf32>
 }

@@ -163,7 +163,7 @@ def _check_axes(axes: tuple[tuple[str, int], ...]) -> None:
             help="give each axis a name of its own",
         )
     for name, size in axes:
-        if not isinstance(name, str) or not name:
+        if not isinstance(name, str):
             raise ShardingError(
                 "bad-mesh", f"the name of a mesh axis is a text, not {name!r} (size {size})"
             )

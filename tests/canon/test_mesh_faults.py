@@ -14,7 +14,6 @@ from shardpass.diagnostics import ShardingError
     ("axes", "message"),
     [
         (((1, 2),), "the name of a mesh axis is a text, not 1 (size 2)"),
-        ((("", 2),), "the name of a mesh axis is a text, not '' (size 2)"),
         ((("x", 2.0),), 'the size of mesh axis "x" is a whole number, not 2.0'),
         ((("x", True),), 'the size of mesh axis "x" is a whole number, not True'),
         ((("x", "2"),), "the size of mesh axis \"x\" is a whole number, not '2'"),
