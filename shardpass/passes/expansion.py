@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from jax.extend.mlir import passmanager
+from jax.extend.mlir import ir, passmanager
 
-from shardpass.mlir import make_context, native
+from shardpass.mlir import native
 from shardpass.passes.pipeline_text import NestText, PassText, parse_pipeline
 
 
@@ -22,7 +22,8 @@ def expand(pipeline: str) -> tuple[str, ...]:
     ``sdy-save-module`` is left out: it writes dumps that nobody has asked for, and is the one pass
     that MLIR prints and does not read.
     """
-    with make_context() as context:
+    # Passes are named and nested without any dialect, and those of a full context take a while.
+    with ir.Context() as context:
         printed = str(passmanager.PassManager.parse(f"{native.MODULE}({pipeline})", context))
     return without(tuple(e.written for e in _inside(printed)), "sdy-save-module")
 
