@@ -8,16 +8,12 @@ sizes.
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-
-import numpy as np
 
 from shardpass.canon import layout
 from shardpass.canon.axes import AxisRef
-from shardpass.canon.hlo_sharding import HloSharding, SubgroupType
+from shardpass.canon.hlo_sharding import HloKind, HloSharding, SubgroupType
 from shardpass.canon.mesh import MeshShape
 from shardpass.canon.named_hlo import NamedHlo
 from shardpass.canon.tensor_sharding import TensorSharding
@@ -49,7 +45,7 @@ def named_to_hlo(named: NamedHlo) -> HloSharding:
 
 
 def _lower(named: NamedHlo) -> HloSharding:
-    sharding, manual, order = named.sharding, named.manual, named.order
+    sharding = named.sharding
     mesh = sharding.mesh
     if mesh.device_id is not None:
         return HloSharding.maximal(mesh.device_id)
@@ -58,74 +54,91 @@ def _lower(named: NamedHlo) -> HloSharding:
         return HloSharding.manual()
     if named.is_unreduced:
         return HloSharding.unreduced(sharding.reduction)
-    if mesh.size == 1:
+
+    positions = _Positions(mesh)
+    dims: list[int] = []
+    order: list[tuple[int, int]] = []
+    for dim in sharding.dims:
+        dims.append(positions.take(dim.axes, order))
+    data = len(dims)
+    types: list[SubgroupType] = []
+    for subgroup, axes in (
+        (SubgroupType.MANUAL, named.manual),
+        (SubgroupType.UNREDUCED, sharding.unreduced),
+    ):
+        if axes:
+            dims.append(positions.take(axes, order))
+            types.append(subgroup)
+    if len(order) < len(mesh.axes) or positions.has_sub_axes:
+        dims.append(positions.take_rest(order))
+        types.append(SubgroupType.REPLICATED)
+    if mesh.size == 1 or (dims[-1] == mesh.size and types == [SubgroupType.REPLICATED]):
         return HloSharding.replicated()
-
-    pieces = _pieces(mesh, [*sharding.used_axes(), *sharding.unreduced, *manual])
-    grouped = [dim.axes for dim in sharding.dims] + [manual, sharding.unreduced]
-    taken = [[index for axis in axes for index in pieces.within(axis)] for axes in grouped]
-    used = {index for group in taken for index in group}
-    taken.append([index for index in range(len(pieces.sizes)) if index not in used])
-
-    dims = tuple(math.prod(pieces.sizes[index] for index in group) for group in taken)
-    flat_order = [index for group in taken for index in group]
-    tile = _ordered(mesh, order, pieces.sizes, flat_order, dims)
-    return HloSharding.tiled(tile, tuple(SubgroupType), sharding.reduction)
+    if mesh.device_ids is not None or named.order is not None or 1 in dims[data:]:
+        tile = _over(named.order, mesh, tuple(dims), tuple(order))
+        return HloSharding.tiled(tile, types, sharding.reduction)
+    # In order already: the types are, and so are the replicas, since an iota counts along the mesh.
+    tile = TileAssignment.of_modes(dims, tuple(order))
+    return HloSharding(HloKind.TILED, tile, tuple(types), reduction=sharding.reduction)
 
 
-class _Pieces:
-    """The axes of a mesh, cut so finely that every axis in use is a whole number of pieces."""
+class _Positions:
+    """The axes of a mesh as modes over the positions in it, taken one after the other."""
 
-    def __init__(self, mesh: MeshShape, cuts: dict[str, list[int]]) -> None:
-        self._mesh = mesh
-        self.sizes: list[int] = []
-        self._starts: dict[tuple[str, int], int] = {}
-        for name, _ in mesh.axes:
-            bounds = cuts[name]
-            for start, end in itertools.pairwise(bounds):
-                self._starts[name, start] = len(self.sizes)
-                self.sizes.append(end // start)
+    def __init__(self, mesh: MeshShape) -> None:
+        self._left: dict[str, tuple[int, int]] = {}
+        #: The parts of an axis that were taken, where they were not the whole.
+        self._parts: dict[str, list[tuple[int, int]]] = {}
+        stride = 1
+        for name, size in reversed(mesh.axes):
+            self._left[name] = size, stride
+            stride *= size
 
-    def within(self, axis: AxisRef) -> range:
-        """The indices of the pieces that ``axis`` is made of, major to minor."""
-        start, end = axis.bounds(self._mesh)
-        if start == end:
-            return range(0)
-        first = last = self._starts[axis.name, start]
-        reached = start
-        while reached < end:
-            reached *= self.sizes[last]
-            last += 1
-        return range(first, last)
+    @property
+    def has_sub_axes(self) -> bool:
+        """Whether an axis was taken in part, so that some of it may be left."""
+        return bool(self._parts)
+
+    def take(self, axes: Sequence[AxisRef], order: list[tuple[int, int]]) -> int:
+        """Put the modes of ``axes`` behind ``order``; into how many pieces they cut."""
+        pieces = 1
+        for axis in axes:
+            if axis.pre_size is None or axis.size is None:
+                mode = self._left.pop(axis.name)
+            else:
+                size, stride = self._left[axis.name]
+                end = axis.pre_size * axis.size
+                self._parts.setdefault(axis.name, []).append((axis.pre_size, end))
+                mode = axis.size, stride * (size // end)
+            pieces *= mode[0]
+            order.append(mode)
+        return pieces
+
+    def take_rest(self, order: list[tuple[int, int]]) -> int:
+        """As :meth:`take`, for what is left, in mesh order."""
+        pieces = 1
+        for name, (size, stride) in reversed(self._left.items()):
+            reached = 1
+            for start, end in (*sorted(self._parts.get(name, ())), (size, size)):
+                if start > reached:
+                    order.append((start // reached, stride * (size // start)))
+                    pieces *= start // reached
+                reached = end
+        return pieces
 
 
-def _pieces(mesh: MeshShape, axes: Iterable[AxisRef]) -> _Pieces:
-    cuts = {name: {1, size} for name, size in mesh.axes}
-    for axis in axes:
-        cuts[axis.name].update(axis.bounds(mesh))
-    return _Pieces(mesh, {name: sorted(bounds) for name, bounds in cuts.items()})
-
-
-def _ordered(
-    mesh: MeshShape,
-    order: TileAssignment | None,
-    sizes: Sequence[int],
-    flat_order: Sequence[int],
-    dims: tuple[int, ...],
+def _over(
+    order: TileAssignment | None, mesh: MeshShape, dims: tuple[int, ...], positions: layout.Modes
 ) -> TileAssignment:
-    """The devices of ``mesh`` with its pieces put in ``flat_order``, cut into ``dims``."""
-    if mesh.device_ids is not None:
-        return _listed(mesh.device_array(), sizes, flat_order, dims)
-    modes = layout.of_iota(mesh.sizes, range(len(mesh.sizes))) if order is None else order.modes
-    groups = layout.split(modes or (), sizes)
-    if groups is None:
-        return _listed(
-            order.device_array() if order else mesh.device_array(), sizes, flat_order, dims
-        )
-    return TileAssignment.of_modes(dims, tuple(m for index in flat_order for m in groups[index]))
-
-
-def _listed(
-    ids: np.ndarray, sizes: Sequence[int], flat_order: Sequence[int], dims: tuple[int, ...]
-) -> TileAssignment:
-    return TileAssignment.of_array(ids.reshape(sizes).transpose(flat_order).reshape(dims))
+    """The devices of a mesh with an order of its own, at ``positions`` in it."""
+    if mesh.device_ids is None and order is None:
+        return TileAssignment.of_modes(dims, positions)
+    if order is not None and order.modes is not None:
+        major_first = sorted(range(len(positions)), key=lambda index: -positions[index][1])
+        groups = layout.split(order.modes, [positions[index][0] for index in major_first])
+        if groups is not None:
+            of_position = dict(zip(major_first, groups, strict=True))
+            flat = (mode for index in range(len(positions)) for mode in of_position[index])
+            return TileAssignment.of_modes(dims, tuple(flat))
+    ids = (mesh if order is None else order).device_array().ravel()
+    return TileAssignment.of_array(ids[layout.expand(positions)].reshape(dims))
