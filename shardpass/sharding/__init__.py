@@ -25,7 +25,15 @@ that names an axis twice when it is built, a spec that the mesh does not fit whe
 dimension that does not divide when a shape is known.
 
 Everything here takes JAX's own objects where it takes ours.
+
+What else ``jax.sharding`` exports (``AxisType``, ``set_mesh``, ``get_abstract_mesh``, ``reshard``,
+... as the installed version has it) is found here as well, unchanged, so that one import line is
+all that has to be rewritten.
 """
+
+from typing import Any
+
+import jax
 
 from shardpass.sharding.base import Sharding
 from shardpass.sharding.conversion import (
@@ -59,4 +67,21 @@ __all__ = [
     "spec_to_tensor_sharding",
 ]
 
+_FROM_JAX = sorted(
+    name for name in dir(jax.sharding) if not name.startswith("_") and name not in globals()
+)
+__all__ += _FROM_JAX  # pyright: ignore[reportUnsupportedDunderAll]: known to the installed JAX
+
 enter_our_classes()
+
+
+def __getattr__(name: str) -> Any:
+    """What ``jax.sharding`` exports and this module has no class of its own for."""
+    if name in _FROM_JAX:
+        return getattr(jax.sharding, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """The names of this module, and those of ``jax.sharding``."""
+    return sorted({*globals(), *_FROM_JAX})

@@ -42,7 +42,7 @@ from shardpass.sharding.mesh_checks import (
 AxisType = jax.sharding.AxisType
 JaxMesh = jax.sharding.Mesh
 JaxAbstractMesh = jax.sharding.AbstractMesh
-AxisTypes: TypeAlias = AxisType | Sequence[AxisType] | None
+AxisTypes: TypeAlias = AxisType | Sequence[AxisType] | Mapping[AxisType, str | Sequence[str]] | None
 
 
 if TYPE_CHECKING:
@@ -61,7 +61,8 @@ class Mesh(_Standing):
     Args:
       devices: an array of JAX devices (or nested sequences of them), as many dimensions as axes.
       axis_names: one name per dimension, major to minor; a single name for one dimension.
-      axis_types: one ``jax.sharding.AxisType`` per axis, or one for all; ``Auto`` if left out.
+      axis_types: one ``jax.sharding.AxisType`` per axis, or one for all; ``Auto`` if left out. A
+        mapping from a type to the name or names of its axes is the older form, and works as well.
       axis_sizes: instead of ``devices``: the mesh without devices.
 
     Raises:
@@ -83,7 +84,7 @@ class Mesh(_Standing):
     ) -> Mesh:
         """Check what is given and build JAX's mesh of it."""
         names = (axis_names,) if isinstance(axis_names, str) else tuple(axis_names)
-        types = axis_types_of(axis_types, len(names))
+        types = axis_types_of(axis_types, names)
         if (devices is None) == (axis_sizes is None):
             raise ShardingError(
                 "bad-mesh",
@@ -190,14 +191,17 @@ class Mesh(_Standing):
     def update(self, *arguments: Any, **changes: Any) -> Mesh:
         """A copy with other ``devices`` (or ``axis_sizes``), ``axis_names`` or ``axis_types``.
 
-        Takes what JAX's mesh of the kind takes, in its order; one axis type stands for all.
+        Takes what JAX's mesh of the kind takes, in its order; ``axis_types`` as the constructor.
 
         Raises:
           ShardingError: ``bad-mesh``, ``duplicate-device``.
         """
-        if isinstance(changes.get("axis_types"), AxisType):
-            count = len(changes.get("axis_names", self.axis_names))
-            changes["axis_types"] = axis_types_of(changes["axis_types"], count)
+        given = dict(zip(("axis_names", "axis_types"), arguments[1:], strict=False)) | changes
+        if given.get("axis_types") is not None:
+            names = given.get("axis_names") or self.axis_names
+            names = (names,) if isinstance(names, str) else tuple(names)
+            changes["axis_types"] = axis_types_of(given["axis_types"], names)
+            arguments = arguments[:2]
         return Mesh.from_jax(self._held.update(*arguments, **changes))
 
     # What it is -----------------------------------------------------------------------------------
@@ -396,7 +400,7 @@ def make_mesh(
     names = (axis_names,) if isinstance(axis_names, str) else tuple(axis_names)
     check_axes(names, tuple(axis_sizes))
     sizes = tuple(int(size) for size in axis_sizes)
-    types = axis_types_of(AxisType.Explicit if axis_types is None else axis_types, len(names))
+    types = axis_types_of(AxisType.Explicit if axis_types is None else axis_types, names)
     found = list(jax.devices() if devices is None else devices)
     described = ", ".join(f"{name}={size}" for name, size in zip(names, sizes, strict=True))
     refuse_too_few(math.prod(sizes), described, found)

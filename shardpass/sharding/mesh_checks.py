@@ -7,14 +7,14 @@ a device twice; Shardy's verifier refuses the first much later, and XLA fails on
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
 from shardpass.compat.devices import Device
-from shardpass.diagnostics import ShardingError
+from shardpass.diagnostics import ShardingError, did_you_mean
 
 AxisType = jax.sharding.AxisType
 
@@ -69,25 +69,64 @@ def check_devices(devices: np.ndarray) -> None:
         places[device] = place
 
 
-def axis_types_of(given: Any, count: int) -> tuple[AxisType, ...]:
+def axis_types_of(given: Any, names: Sequence[str]) -> tuple[AxisType, ...]:
     """``given`` as one type per axis, ``Auto`` where nothing is said.
+
+    Args:
+      given: ``None``, one type for all axes, one per axis, or the older form: a mapping from a type
+        to the name or names of the axes that have it, each axis once.
+      names: the axis names, major to minor.
 
     Raises:
       ShardingError: ``bad-mesh``.
     """
     if given is None or isinstance(given, AxisType):
-        return (given or AxisType.Auto,) * count
+        return (given or AxisType.Auto,) * len(names)
+    if isinstance(given, Mapping):
+        return _by_name(given, names)
     types = tuple(given)
     for axis_type in types:
-        if not isinstance(axis_type, AxisType):
-            raise ShardingError(
-                "bad-mesh",
-                f"axis type {axis_type!r} is no jax.sharding.AxisType",
-                help="use AxisType.Auto, AxisType.Explicit or AxisType.Manual",
-            )
-    if len(types) != count:
-        raise ShardingError("bad-mesh", f"{len(types)} axis types for {count} axes")
+        _check_axis_type(axis_type)
+    if len(types) != len(names):
+        raise ShardingError("bad-mesh", f"{len(types)} axis types for {len(names)} axes")
     return types
+
+
+def _by_name(given: Mapping[Any, Any], names: Sequence[str]) -> tuple[AxisType, ...]:
+    found: dict[str, AxisType] = {}
+    for axis_type, axes in given.items():
+        _check_axis_type(axis_type)
+        for axis in (axes,) if isinstance(axes, str) else tuple(axes):
+            if axis not in names:
+                raise ShardingError(
+                    "bad-mesh",
+                    f"axis_types gives {axis!r} the type {axis_type.name}, and the mesh has the "
+                    f"axes {', '.join(names)}",
+                    help=did_you_mean(axis, names) if isinstance(axis, str) else None,
+                )
+            if axis in found:
+                raise ShardingError(
+                    "bad-mesh",
+                    f'axis "{axis}" has two types, {found[axis].name} and {axis_type.name}',
+                )
+            found[axis] = axis_type
+    missing = [name for name in names if name not in found]
+    if missing:
+        raise ShardingError(
+            "bad-mesh",
+            f"axis_types names {len(found)} of {len(names)} axes; {', '.join(missing)} has no type",
+            help="a mapping speaks of every axis; leave axis_types out for Auto",
+        )
+    return tuple(found[name] for name in names)
+
+
+def _check_axis_type(axis_type: Any) -> None:
+    if not isinstance(axis_type, AxisType):
+        raise ShardingError(
+            "bad-mesh",
+            f"axis type {axis_type!r} is no jax.sharding.AxisType",
+            help="use AxisType.Auto, AxisType.Explicit or AxisType.Manual",
+        )
 
 
 def refuse_too_few(wanted: int, described: str, found: Sequence[Any]) -> None:

@@ -153,6 +153,58 @@ def test_what_is_no_mesh_is_refused(slug, make, words, devices):
     refused(slug, lambda: make(devices), *words)
 
 
+MIXED = (AxisType.Explicit, AxisType.Auto)
+
+
+@pytest.mark.parametrize(
+    ("given", "types"),
+    [
+        ({AxisType.Auto: ("x", "y")}, AUTO),
+        ({AxisType.Explicit: ["y", "x"]}, EXPLICIT),
+        ({AxisType.Auto: "y", AxisType.Explicit: "x"}, MIXED),
+        (MIXED, MIXED),
+        (list(MIXED), MIXED),
+        (AxisType.Explicit, EXPLICIT),
+        (None, AUTO),
+    ],
+)
+def test_axis_types_in_the_older_form_and_todays(devices, given, types):
+    theirs = JaxMesh(devices, ("x", "y"), axis_types=types)
+    assert Mesh(devices, ("x", "y"), given) == theirs
+    assert Mesh(devices, ("x", "y"), axis_types=given).axis_types == types
+    assert Mesh.of(x=2, y=4, axis_types=given).axis_types == types
+    if given is not None:
+        assert make_mesh((2, 4), ("x", "y"), given) == theirs
+        assert Mesh(devices, ("x", "y"), (AxisType.Manual,) * 2).update(axis_types=given) == theirs
+
+
+def test_update_reads_axis_types_by_the_new_names(devices, mesh):
+    given = {AxisType.Auto: "b", AxisType.Explicit: "a"}
+    for renamed in (
+        mesh.update(axis_names=("a", "b"), axis_types=given),
+        mesh.update(devices, ("a", "b"), given),
+        mesh.update(devices, ("a", "b"), axis_types=given),
+    ):
+        assert renamed == JaxMesh(devices, ("a", "b"), axis_types=MIXED)
+    assert Mesh.of(x=2, y=4).update((4, 4), ("a", "b"), given).axis_types == MIXED
+    assert mesh.update(devices.reshape(8), "z", AxisType.Explicit).axis_types == EXPLICIT[:1]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({AxisType.Auto: "x"}, ["names 1 of 2 axes", "y has no type"]),
+        ({AxisType.Auto: ("x", "y"), AxisType.Explicit: "y"}, ['"y" has two types', "Explicit"]),
+        ({AxisType.Auto: ("x", "y", "z")}, ["'z' the type Auto", "axes x, y"]),
+        ({AxisType.Auto: ("x", "yy")}, ['did you mean "y"?']),
+        ({AxisType.Auto: ("x", 3)}, ["gives 3 the type Auto"]),
+        ({"Auto": ("x", "y")}, ["'Auto'", "AxisType.Auto"]),
+    ],
+)
+def test_an_older_form_that_does_not_fit_the_axes(devices, given, words):
+    refused("bad-mesh", lambda: Mesh(devices, ("x", "y"), given), *words)
+
+
 def test_what_jax_lets_pass_is_refused_too(devices):
     twice = JaxMesh(devices, ("x", "x"))
     refused("bad-mesh", lambda: Mesh.from_jax(twice), '"x" stands 2 times')
