@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import abc
 import functools
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from typing import Any
 
 import jax
 
@@ -24,8 +24,8 @@ from shardpass.canon import HloSharding, TensorSharding
 from shardpass.compat import lowering
 from shardpass.compat.devices import Device
 from shardpass.diagnostics import ShardingError
+from shardpass.sharding.layout import Index, layout_of
 
-Index: TypeAlias = tuple[slice, ...]
 JaxSharding = jax.sharding.Sharding
 
 
@@ -68,7 +68,7 @@ class Sharding(abc.ABC):
         Raises:
           ShardingError: as :meth:`canonical`.
         """
-        return _tiles(self, ndim)
+        return canon.to_hlo(self.canonical(ndim), self.manual_axes)
 
     def to_mhlo(self, ndim: int) -> str:
         """The ``mhlo.sharding`` of a value of ``ndim`` dimensions: ``{devices=[2,4]<=[8]}``.
@@ -76,7 +76,7 @@ class Sharding(abc.ABC):
         Raises:
           ShardingError: as :meth:`canonical`.
         """
-        return _mhlo_text(self, ndim)
+        return layout_of(self, ndim).mhlo
 
     def to_sdy(self, ndim: int) -> str:
         """The ``sdy.sharding`` of a value of ``ndim`` dimensions, the mesh inlined.
@@ -95,7 +95,8 @@ class Sharding(abc.ABC):
           ShardingError: ``rank-mismatch``; ``indivisible``, with the dimension, its size, the
             pieces, and a size that works.
         """
-        return _shard_shape(self, tuple(global_shape))
+        shape = tuple(global_shape)
+        return layout_of(self, len(shape)).shard_shape(shape)
 
     def devices_indices_map(self, global_shape: Sequence[int]) -> dict[Device, Index]:
         """For each device, the block of the global array that it holds.
@@ -106,7 +107,8 @@ class Sharding(abc.ABC):
         Raises:
           ShardingError: as :meth:`shard_shape`; ``device-free``.
         """
-        return dict(_indices_map(self, tuple(global_shape)))
+        shape = tuple(global_shape)
+        return layout_of(self, len(shape)).indices_map(shape).copy()
 
     def addressable_devices_indices_map(self, global_shape: Sequence[int]) -> dict[Device, Index]:
         """The part of :meth:`devices_indices_map` for devices of this process.
@@ -114,7 +116,8 @@ class Sharding(abc.ABC):
         Raises:
           ShardingError: as :meth:`devices_indices_map`.
         """
-        indices = _indices_map(self, tuple(global_shape)).items()
+        shape = tuple(global_shape)
+        indices = layout_of(self, len(shape)).indices_map(shape).items()
         return {device: index for device, index in indices if _is_addressable(device)}
 
     def is_equivalent_to(self, other: JaxSharding, ndim: int) -> bool:
@@ -172,48 +175,20 @@ def device_order(sharding: JaxSharding) -> tuple[Device, ...] | None:
 def normal_form(sharding: JaxSharding, ndim: int) -> HloSharding:
     """The tile assignment of any sharding, ours or not, for a value of ``ndim`` dimensions."""
     if isinstance(sharding, Sharding):
-        return sharding.canonical_hlo(ndim)
-    return HloSharding.parse(lowering.hlo_text(sharding, ndim))
+        return layout_of(sharding, ndim).hlo
+    return _parsed(lowering.hlo_text(sharding, ndim))
 
 
 @functools.lru_cache(maxsize=4096)
-def _tiles(sharding: Sharding, ndim: int) -> HloSharding:
-    return canon.to_hlo(sharding.canonical(ndim), sharding.manual_axes)
+def _parsed(text: str) -> HloSharding:
+    return HloSharding.parse(text)
 
 
-@functools.lru_cache(maxsize=4096)
-def _mhlo_text(sharding: Sharding, ndim: int) -> str:
-    return str(sharding.canonical_hlo(ndim))
-
-
-@functools.lru_cache(maxsize=4096)
 def _is_equivalent(one: JaxSharding, other: JaxSharding, ndim: int) -> bool:
     if one.memory_kind != other.memory_kind or device_order(one) != device_order(other):
         return False
-    return canon.is_equivalent(normal_form(one, ndim), normal_form(other, ndim), ndim)
-
-
-@functools.lru_cache(maxsize=4096)
-def _shard_shape(sharding: Sharding, shape: tuple[int, ...]) -> tuple[int, ...]:
-    return sharding.canonical(len(shape)).shard_shape(shape)
-
-
-@functools.lru_cache(maxsize=4096)
-def _indices_map(sharding: Sharding, shape: tuple[int, ...]) -> Mapping[Device, Index]:
-    devices = sharding.device_order
-    layout = sharding.canonical(len(shape))
-    starts = canon.device_blocks(layout, shape)[:, :, 0].tolist()
-    # Devices share few distinct slices per dimension: make each once.
-    slices = [
-        {piece * width: slice(piece * width, (piece + 1) * width) for piece in range(pieces)}
-        if pieces > 1
-        else {0: slice(None)}
-        for pieces, width in zip(layout.tiles(), sharding.shard_shape(shape), strict=True)
-    ]
-    return {
-        devices[device]: tuple(known[start] for known, start in zip(slices, row, strict=True))
-        for device, row in zip(canon.device_ids(layout).tolist(), starts, strict=True)
-    }
+    mine, theirs = normal_form(one, ndim), normal_form(other, ndim)
+    return mine == theirs or canon.is_equivalent(mine, theirs, ndim)
 
 
 def _is_addressable(device: Device) -> bool:
