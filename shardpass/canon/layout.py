@@ -14,10 +14,13 @@ say so in their names.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
+
+_STRIDE = operator.itemgetter(1)
 
 # (size, stride) pairs, major to minor.
 Modes: TypeAlias = tuple[tuple[int, int], ...]
@@ -39,11 +42,9 @@ def to_iota(modes: Modes) -> tuple[tuple[int, ...], tuple[int, ...]]:
     modes = coalesce(modes)
     if len(modes) < 2:
         return (modes[0][0] if modes else 1,), (0,)
-    by_stride = sorted(range(len(modes)), key=lambda index: -modes[index][1])
-    perm = [0] * len(modes)
-    for dimension, index in enumerate(by_stride):
-        perm[index] = dimension
-    return tuple(modes[index][0] for index in by_stride), tuple(perm)
+    major_first = ascending(modes)
+    # No two modes are equal: their strides differ.
+    return tuple([size for size, _ in major_first]), tuple(map(major_first.index, modes))
 
 
 def coalesce(modes: Modes) -> Modes:
@@ -88,7 +89,7 @@ def split(modes: Modes, sizes: Sequence[int]) -> list[Modes] | None:
 
 def ascending(modes: Modes) -> Modes:
     """The same ids, counted upwards: major strides first."""
-    return tuple(sorted(modes, key=lambda mode: -mode[1]))
+    return tuple(sorted(modes, key=_STRIDE, reverse=True))
 
 
 def expand(modes: Modes) -> np.ndarray:

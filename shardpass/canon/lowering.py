@@ -19,6 +19,8 @@ from shardpass.canon.named_hlo import NamedHlo
 from shardpass.canon.tensor_sharding import TensorSharding
 from shardpass.canon.tile_assignment import TileAssignment
 
+_REPLICATED = [SubgroupType.REPLICATED]
+
 
 def to_hlo(sharding: TensorSharding, manual_axes: Sequence[str | AxisRef] = ()) -> HloSharding:
     """The tiles of ``sharding``; exact for placement, in time of its axes, not of its devices.
@@ -33,6 +35,8 @@ def to_hlo(sharding: TensorSharding, manual_axes: Sequence[str | AxisRef] = ()) 
     Raises:
       ShardingError: ``unknown-axis``; ``duplicate-axis`` for a manual axis that is used.
     """
+    if not manual_axes:
+        return _lower(NamedHlo(sharding))
     mesh = sharding.mesh
     manual = [AxisRef(axis) if isinstance(axis, str) else axis for axis in manual_axes]
     manual.sort(key=lambda axis: (mesh.axis_index(axis.name), axis.bounds(mesh)[0]))
@@ -72,7 +76,8 @@ def _lower(named: NamedHlo) -> HloSharding:
     if len(order) < len(mesh.axes) or positions.has_sub_axes:
         dims.append(positions.take_rest(order))
         types.append(SubgroupType.REPLICATED)
-    if mesh.size == 1 or (dims[-1] == mesh.size and types == [SubgroupType.REPLICATED]):
+    size = positions.size
+    if size == 1 or (types == _REPLICATED and dims[-1] == size):
         return HloSharding.replicated()
     if mesh.device_ids is not None or named.order is not None or 1 in dims[data:]:
         tile = _over(named.order, mesh, tuple(dims), tuple(order))
@@ -93,6 +98,7 @@ class _Positions:
         for name, size in reversed(mesh.axes):
             self._left[name] = size, stride
             stride *= size
+        self.size = stride
 
     @property
     def has_sub_axes(self) -> bool:

@@ -21,6 +21,11 @@ def device_assignment(sharding: jax.sharding.Sharding) -> tuple[Device, ...]:
     return tuple(sharding._device_assignment)
 
 
+def device_list(sharding: jax.sharding.Sharding) -> object:
+    """The same devices as jaxlib holds them: compared as a whole, once per mesh."""
+    return sharding._internal_device_list
+
+
 def logical_device_ids(sharding: jax.sharding.NamedSharding) -> tuple[int, ...] | None:
     """The device permutation that JAX writes into the mesh of a lowered sharding, if any."""
     return sharding._logical_device_ids

@@ -15,7 +15,7 @@ from __future__ import annotations
 import abc
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 
@@ -68,7 +68,7 @@ class Sharding(abc.ABC):
         Raises:
           ShardingError: as :meth:`canonical`.
         """
-        return canon.to_hlo(self.canonical(ndim), self.manual_axes)
+        return canon.to_hlo(layout_of(self, ndim).canonical, self.manual_axes)
 
     def to_mhlo(self, ndim: int) -> str:
         """The ``mhlo.sharding`` of a value of ``ndim`` dimensions: ``{devices=[2,4]<=[8]}``.
@@ -117,8 +117,7 @@ class Sharding(abc.ABC):
           ShardingError: as :meth:`devices_indices_map`.
         """
         shape = tuple(global_shape)
-        indices = layout_of(self, len(shape)).indices_map(shape).items()
-        return {device: index for device, index in indices if _is_addressable(device)}
+        return layout_of(self, len(shape)).local_indices_map(shape).copy()
 
     def is_equivalent_to(self, other: JaxSharding, ndim: int) -> bool:
         """Whether both put the same blocks of a value of ``ndim`` dimensions in the same places.
@@ -139,7 +138,7 @@ class Sharding(abc.ABC):
             raise ShardingError(
                 "abstract-type", f"a sharding is needed, not {type(other).__name__} {other!r}"
             )
-        return _is_equivalent(self, other, ndim)
+        return _is_equivalent(cast(JaxSharding, self), other, ndim)
 
 
 # What a class made by ``alive`` takes over from the template above.
@@ -166,8 +165,7 @@ def alive(jax_class: type[JaxSharding]) -> Any:
 
 def device_order(sharding: JaxSharding) -> tuple[Device, ...] | None:
     """The devices of any sharding, in the order of its layout; ``None`` where it has none."""
-    mesh = getattr(sharding, "mesh", None)
-    if isinstance(mesh, jax.sharding.AbstractMesh):
+    if _is_device_free(sharding):
         return None
     return lowering.device_assignment(sharding)
 
@@ -179,17 +177,25 @@ def normal_form(sharding: JaxSharding, ndim: int) -> HloSharding:
     return _parsed(lowering.hlo_text(sharding, ndim))
 
 
+def _same_devices(one: JaxSharding, other: JaxSharding) -> bool:
+    free = _is_device_free(one), _is_device_free(other)
+    if any(free):
+        return all(free)
+    return lowering.device_list(one) == lowering.device_list(other)
+
+
+def _is_device_free(sharding: JaxSharding) -> bool:
+    return isinstance(getattr(sharding, "mesh", None), jax.sharding.AbstractMesh)
+
+
 @functools.lru_cache(maxsize=4096)
 def _parsed(text: str) -> HloSharding:
     return HloSharding.parse(text)
 
 
+@functools.lru_cache(maxsize=4096)
 def _is_equivalent(one: JaxSharding, other: JaxSharding, ndim: int) -> bool:
-    if one.memory_kind != other.memory_kind or device_order(one) != device_order(other):
+    if one.memory_kind != other.memory_kind or not _same_devices(one, other):
         return False
     mine, theirs = normal_form(one, ndim), normal_form(other, ndim)
     return mine == theirs or canon.is_equivalent(mine, theirs, ndim)
-
-
-def _is_addressable(device: Device) -> bool:
-    return device.process_index == device.client.process_index()

@@ -116,7 +116,7 @@ def spec_to_tensor_sharding(mesh: MeshLike, spec: SpecLike, rank: int) -> Tensor
       ShardingError: ``rank-mismatch`` for more entries than dimensions; ``unknown-axis``,
         ``duplicate-axis``; as :func:`as_mesh_shape` and :func:`as_spec`.
     """
-    return _tensor_sharding(as_mesh_shape(mesh), as_spec(spec), rank)
+    return tensor_sharding(as_mesh_shape(mesh), as_spec(spec), rank)
 
 
 def check_rank(spec: PartitionSpec, rank: int) -> None:
@@ -135,7 +135,8 @@ def check_rank(spec: PartitionSpec, rank: int) -> None:
 
 
 @functools.lru_cache(maxsize=4096)
-def _tensor_sharding(mesh: MeshShape, spec: PartitionSpec, rank: int) -> TensorSharding:
+def tensor_sharding(mesh: MeshShape, spec: PartitionSpec, rank: int) -> TensorSharding:
+    """:func:`spec_to_tensor_sharding`, for what is known to be a mesh shape and a spec of ours."""
     check_rank(spec, rank)
     dims = [
         DimSharding(tuple(AxisRef(axis) for axis in axes_of(entry)), open=entry is UNCONSTRAINED)

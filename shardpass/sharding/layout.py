@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import itertools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -34,7 +34,6 @@ class Layout:
 
     Attributes:
       canonical: over named axes.
-      tiles: into how many pieces each dimension is cut.
 
     Raises:
       ShardingError: ``rank-mismatch``, as ``sharding.canonical`` does.
@@ -44,8 +43,12 @@ class Layout:
         self._sharding = sharding
         self._ndim = ndim
         self.canonical: TensorSharding = sharding.canonical(ndim)
+
+    @functools.cached_property
+    def tiles(self) -> tuple[int, ...]:
+        """Into how many pieces each dimension is cut."""
         # A single device has no axes, and so its canonical form no dimensions.
-        self.tiles: tuple[int, ...] = self.canonical.tiles() or (1,) * ndim
+        return self.canonical.tiles() or (1,) * self._ndim
 
     @functools.cached_property
     def hlo(self) -> HloSharding:
@@ -72,6 +75,10 @@ class Layout:
           ShardingError: ``indivisible``, ``device-free``.
         """
         return _indices_map(self, shape)
+
+    def local_indices_map(self, shape: tuple[int, ...]) -> dict[Device, Index]:
+        """As :meth:`indices_map`, for the devices of this process."""
+        return _local_indices_map(self, shape)
 
     @functools.cached_property
     def _places(self) -> tuple[tuple[Device, ...], Callable[[Sequence[Index]], Sequence[Index]]]:
@@ -106,16 +113,22 @@ def _shard_shape(layout: Layout, shape: tuple[int, ...]) -> tuple[int, ...]:
 def _indices_map(layout: Layout, shape: tuple[int, ...]) -> dict[Device, Index]:
     widths = layout.shard_shape(shape)
     devices, blocks_of_devices = layout._places
-    slices = [
-        [slice(piece * width, (piece + 1) * width) for piece in range(pieces)]
-        if pieces > 1
-        else _WHOLE
-        for width, pieces in zip(widths, layout.tiles, strict=True)
-    ]
+    slices = map(_slices, widths, layout.tiles)
     return dict(zip(devices, blocks_of_devices(tuple(itertools.product(*slices))), strict=True))
 
 
-_WHOLE = [slice(None)]
+def _slices(width: int, pieces: int) -> Iterable[slice]:
+    if pieces == 1:
+        return (slice(None),)
+    starts = range(0, pieces * width, width) if width else (0,) * pieces
+    return map(slice, starts, itertools.islice(itertools.chain(starts, (pieces * width,)), 1, None))
+
+
+@functools.lru_cache(maxsize=_MOST_MAPS)
+def _local_indices_map(layout: Layout, shape: tuple[int, ...]) -> dict[Device, Index]:
+    whole = layout.indices_map(shape)
+    local = {d: block for d, block in whole.items() if d.process_index == d.client.process_index()}
+    return whole if len(local) == len(whole) else local
 
 
 def layout_of(sharding: Any, ndim: int) -> Layout:

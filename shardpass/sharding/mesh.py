@@ -40,6 +40,7 @@ from shardpass.sharding.mesh_checks import (
 )
 
 AxisType = jax.sharding.AxisType
+_MOST_SPECS = 1024
 JaxMesh = jax.sharding.Mesh
 JaxAbstractMesh = jax.sharding.AbstractMesh
 AxisTypes: TypeAlias = AxisType | Sequence[AxisType] | Mapping[AxisType, str | Sequence[str]] | None
@@ -73,6 +74,8 @@ class Mesh(_Standing):
 
     _held: JaxMesh | JaxAbstractMesh
     _shape: MeshShape
+    #: ``id`` of a spec that was found to fit -> that spec, and the layouts by number of dimensions.
+    known_specs: dict[int, tuple[Any, dict[int, Any]]]
 
     def __new__(
         cls,
@@ -106,6 +109,7 @@ class Mesh(_Standing):
         object.__setattr__(self, "_held", held)
         axes = tuple(zip(held.axis_names, held.axis_sizes, strict=True))
         object.__setattr__(self, "_shape", MeshShape(axes))
+        object.__setattr__(self, "known_specs", {})
         return self
 
     # Other ways to make one -----------------------------------------------------------------------
@@ -307,6 +311,13 @@ class Mesh(_Standing):
             help="mesh.bind() puts it on jax.devices()",
         )
 
+    def know(self, spec: object) -> tuple[Any, dict[int, Any]]:
+        """Remember that ``spec`` fits, and keep it alive, so that its ``id`` stays its own."""
+        if len(self.known_specs) >= _MOST_SPECS:
+            self.known_specs.clear()
+        known = self.known_specs[id(spec)] = spec, {}
+        return known
+
     # What makes it one of JAX's -------------------------------------------------------------------
 
     @property
@@ -315,7 +326,7 @@ class Mesh(_Standing):
 
     def __getattr__(self, name: str) -> Any:
         # JAX reads more from a mesh than it documents; protocols of Python stay our own.
-        if name.startswith("__") or name in ("_held", "_shape"):
+        if name.startswith("__") or name in ("_held", "_shape", "known_specs"):
             raise AttributeError(name)
         return getattr(self._held, name)
 

@@ -15,7 +15,7 @@ from shardpass.compat import lowering
 from shardpass.compat.devices import Device
 from shardpass.diagnostics import ShardingError
 from shardpass.sharding.base import Sharding, alive
-from shardpass.sharding.conversion import check_rank, spec_to_tensor_sharding
+from shardpass.sharding.conversion import check_rank, tensor_sharding
 from shardpass.sharding.memory import check_memory_kind
 from shardpass.sharding.mesh import JaxAbstractMesh, JaxMesh, Mesh
 from shardpass.sharding.partition_spec import UNCONSTRAINED, JaxPartitionSpec, PartitionSpec
@@ -56,19 +56,27 @@ class NamedSharding(_NamedSharding):
         memory_kind: str | None = None,
         _logical_device_ids: tuple[int, ...] | None = None,
     ) -> None:
-        our_mesh = Mesh.from_jax(mesh)
-        our_spec = PartitionSpec.from_jax(spec)
-        _check(our_mesh, our_spec)
-        if memory_kind is not None:
-            check_memory_kind(memory_kind, our_mesh)
-        super().__init__(
-            our_mesh.to_jax(),
-            our_spec.to_jax(),
-            memory_kind=memory_kind,
-            _logical_device_ids=_logical_device_ids,
-        )
+        our_mesh = mesh if type(mesh) is Mesh else Mesh.from_jax(mesh)
+        our_spec = spec if type(spec) is PartitionSpec else PartitionSpec.from_jax(spec)
+        layouts = our_mesh.known_specs.get(id(our_spec))
+        if layouts is None:
+            _check(our_mesh, our_spec)
+            layouts = our_mesh.know(our_spec)
+        if memory_kind is None and _logical_device_ids is None:
+            super().__init__(our_mesh.to_jax(), our_spec.to_jax())
+        else:
+            if memory_kind is not None:
+                check_memory_kind(memory_kind, our_mesh)
+            super().__init__(
+                our_mesh.to_jax(),
+                our_spec.to_jax(),
+                memory_kind=memory_kind,
+                _logical_device_ids=_logical_device_ids,
+            )
         self._our_mesh = our_mesh
         self._our_spec = our_spec
+        # Neither the kind of memory nor JAX's ids, which few have, are part of what is shared.
+        self._our_layouts = layouts[1] if _logical_device_ids is None else {}
 
     @classmethod
     def from_jax(cls, sharding: jax.sharding.NamedSharding) -> NamedSharding:
@@ -113,7 +121,7 @@ class NamedSharding(_NamedSharding):
         ids = lowering.logical_device_ids(self)
         if ids is not None:
             mesh = MeshShape(mesh.axes, tuple(ids))
-        return spec_to_tensor_sharding(mesh, self._our_spec, ndim)
+        return tensor_sharding(mesh, self._our_spec, ndim)
 
     def canonical_hlo(self, ndim: int) -> HloSharding:
         """The layout as XLA's tile assignment; a list where there are logical device ids.
@@ -122,7 +130,7 @@ class NamedSharding(_NamedSharding):
           ShardingError: ``rank-mismatch``, if the spec has more entries.
         """
         layout = super().canonical_hlo(ndim)
-        if layout.tile is None or lowering.logical_device_ids(self) is None:
+        if lowering.logical_device_ids(self) is None or layout.tile is None:
             return layout
         # JAX lists the devices whenever it was given ids, also where they are 0, 1, 2.
         return dataclasses.replace(layout, tile=TileAssignment.of_array(layout.tile.device_array()))
@@ -140,6 +148,8 @@ class NamedSharding(_NamedSharding):
     def manual_axes(self) -> tuple[str, ...]:
         """The axes of type ``Manual``, in mesh order."""
         mesh = self._our_mesh
+        if AxisType.Manual not in mesh.axis_types:
+            return ()
         return tuple(
             name
             for name, kind in zip(mesh.axis_names, mesh.axis_types, strict=True)
@@ -238,7 +248,7 @@ def _check(mesh: Mesh, spec: PartitionSpec) -> None:
     shape = mesh.mesh_shape
     try:
         # Unknown axes and axes used twice are the algebra's to find.
-        spec_to_tensor_sharding(mesh, spec, len(spec))
+        tensor_sharding(shape, spec, len(spec))
         for axis in sorted(spec.reduced):
             shape.axis_size(axis)
     except ShardingError as error:

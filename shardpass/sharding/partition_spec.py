@@ -33,6 +33,10 @@ Entry: TypeAlias = Any
 """``None`` | an axis name | a tuple of axis names, major to minor | :data:`UNCONSTRAINED`."""
 
 
+#: The specs of entries alone, as JAX keeps its own: unique, so that making one again is a look-up.
+_plain_specs: dict[tuple[Entry, ...], PartitionSpec] = {}
+_MOST_KEPT: Final = 4096
+
 if TYPE_CHECKING:
     # What it answers to, so that a type checker lets it pass where JAX wants its own.
     # (The run-time classes could not be combined, which is what the ignored complaint says.)
@@ -72,8 +76,21 @@ class PartitionSpec(_Standing):
         unreduced_kind: Any = None,
     ) -> PartitionSpec:
         """Check the entries and build JAX's spec of them."""
-        held = _build(partitions, unreduced, reduced, unreduced_kind)
-        return cls._holding(held)
+        plain = not unreduced and not reduced and unreduced_kind is None
+        if plain:
+            try:
+                return _plain_specs[partitions]
+            except (
+                KeyError,
+                TypeError,
+            ):  # New, or with an entry that is a list or no entry at all.
+                pass
+        made = cls._holding(_build(partitions, unreduced, reduced, unreduced_kind))
+        if plain and made.partitions == partitions:
+            if len(_plain_specs) >= _MOST_KEPT:
+                _plain_specs.clear()
+            _plain_specs[partitions] = made
+        return made
 
     @classmethod
     def _holding(cls, held: JaxPartitionSpec) -> PartitionSpec:

@@ -89,6 +89,19 @@ def test_device_assignment(mesh):
     assert lowering.device_assignment(single) == (jax.devices()[3],)
 
 
+def test_internal_device_list(mesh):
+    """``Sharding._internal_device_list``: equivalence compares devices and their order by it."""
+
+    def devices_of(mesh):
+        return lowering.device_list(jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec()))
+
+    turned = jax.sharding.Mesh(mesh.devices[::-1], ("x", "y"))
+    renamed = jax.sharding.Mesh(mesh.devices.reshape(8), ("z",))
+    assert devices_of(mesh) == devices_of(renamed)
+    assert devices_of(mesh) != devices_of(turned)
+    assert list(devices_of(turned)) == list(turned.devices.flat)
+
+
 def test_logical_device_ids(mesh):
     """``NamedSharding._logical_device_ids``: the permutation that a lowered mesh carries."""
     spec = jax.sharding.PartitionSpec("y")
