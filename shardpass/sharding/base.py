@@ -24,7 +24,7 @@ from shardpass.canon import HloSharding, TensorSharding
 from shardpass.compat import lowering
 from shardpass.compat.devices import Device
 from shardpass.diagnostics import ShardingError
-from shardpass.sharding.layout import Index, layout_of
+from shardpass.sharding.layout import Index, indices_map, layout_of, local_indices_map, shard_shape
 
 JaxSharding = jax.sharding.Sharding
 
@@ -96,7 +96,7 @@ class Sharding(abc.ABC):
             pieces, and a size that works.
         """
         shape = tuple(global_shape)
-        return layout_of(self, len(shape)).shard_shape(shape)
+        return shard_shape(layout_of(self, len(shape)), shape)
 
     def devices_indices_map(self, global_shape: Sequence[int]) -> dict[Device, Index]:
         """For each device, the block of the global array that it holds.
@@ -108,7 +108,7 @@ class Sharding(abc.ABC):
           ShardingError: as :meth:`shard_shape`; ``device-free``.
         """
         shape = tuple(global_shape)
-        return layout_of(self, len(shape)).indices_map(shape).copy()
+        return indices_map(layout_of(self, len(shape)), shape).copy()
 
     def addressable_devices_indices_map(self, global_shape: Sequence[int]) -> dict[Device, Index]:
         """The part of :meth:`devices_indices_map` for devices of this process.
@@ -117,7 +117,7 @@ class Sharding(abc.ABC):
           ShardingError: as :meth:`devices_indices_map`.
         """
         shape = tuple(global_shape)
-        return layout_of(self, len(shape)).local_indices_map(shape).copy()
+        return local_indices_map(layout_of(self, len(shape)), shape).copy()
 
     def is_equivalent_to(self, other: JaxSharding, ndim: int) -> bool:
         """Whether both put the same blocks of a value of ``ndim`` dimensions in the same places.

@@ -60,61 +60,63 @@ class Layout:
         """XLA's text."""
         return str(self.hlo)
 
-    def shard_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape of the block that each device holds.
-
-        Raises:
-          ShardingError: ``indivisible``.
-        """
-        return _shard_shape(self, shape)
-
-    def indices_map(self, shape: tuple[int, ...]) -> dict[Device, Index]:
-        """Device -> block, in the order of the devices; not to be changed.
-
-        Raises:
-          ShardingError: ``indivisible``, ``device-free``.
-        """
-        return _indices_map(self, shape)
-
-    def local_indices_map(self, shape: tuple[int, ...]) -> dict[Device, Index]:
-        """As :meth:`indices_map`, for the devices of this process."""
-        return _local_indices_map(self, shape)
-
     @functools.cached_property
-    def _places(self) -> tuple[tuple[Device, ...], Callable[[Sequence[Index]], Sequence[Index]]]:
-        """The devices, and what picks their blocks from those of all tiles in row-major order."""
+    def places(self) -> tuple[dict[Device, Index], Callable[[Sequence[Index]], Sequence[Index]]]:
+        """The devices, as keys, and what picks their blocks from those of all tiles in order."""
         devices = self._sharding.device_order
         # One element for each tile: where a device's block starts is which tile it holds.
         starts = canon.device_blocks(self.canonical, self.tiles)[:, :, 0]
         weights = np.cumprod((1, *self.tiles[:0:-1]), dtype=np.int64)[::-1]
         held = (starts @ weights[: starts.shape[1]]).tolist()
         ids = canon.device_ids(self.canonical).tolist()
-        if ids != list(range(len(ids))):
-            devices = tuple(devices[device] for device in ids)
-        if len(held) == 1:
-            return devices, lambda blocks: blocks
-        return devices, operator.itemgetter(*held)
+        in_order = held == list(range(len(held)))
+        return (
+            dict.fromkeys([devices[number] for number in ids], ()),
+            _all if in_order else operator.itemgetter(*held),
+        )
+
+
+def _all(blocks: Sequence[Index]) -> Sequence[Index]:
+    return blocks
 
 
 @functools.lru_cache(maxsize=4096)
-def _shard_shape(layout: Layout, shape: tuple[int, ...]) -> tuple[int, ...]:
+def shard_shape(layout: Layout, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of the block that each device holds.
+
+    Raises:
+      ShardingError: ``indivisible``.
+    """
     found = []
-    for size, pieces in zip(shape, layout.tiles, strict=False):
+    for size, pieces in zip(shape, layout.tiles, strict=True):
         block, rest = divmod(size, pieces)
         if rest:
-            break
+            return layout.canonical.shard_shape(shape)  # which says what is wrong
         found.append(block)
-    else:
-        return tuple(found)
-    return layout.canonical.shard_shape(shape)  # which says what is wrong
+    return tuple(found)
 
 
 @functools.lru_cache(maxsize=_MOST_MAPS)
-def _indices_map(layout: Layout, shape: tuple[int, ...]) -> dict[Device, Index]:
-    widths = layout.shard_shape(shape)
-    devices, blocks_of_devices = layout._places
-    slices = map(_slices, widths, layout.tiles)
-    return dict(zip(devices, blocks_of_devices(tuple(itertools.product(*slices))), strict=True))
+def indices_map(layout: Layout, shape: tuple[int, ...]) -> dict[Device, Index]:
+    """Device -> block, in the order of the devices; not to be changed.
+
+    Raises:
+      ShardingError: ``indivisible``, ``device-free``.
+    """
+    slices = map(_slices, shard_shape(layout, shape), layout.tiles)
+    devices, blocks_of_devices = layout.places
+    # A copy has its final size, so that nothing is moved while it is filled.
+    found = devices.copy()
+    found.update(zip(devices, blocks_of_devices(tuple(itertools.product(*slices))), strict=True))
+    return found
+
+
+@functools.lru_cache(maxsize=_MOST_MAPS)
+def local_indices_map(layout: Layout, shape: tuple[int, ...]) -> dict[Device, Index]:
+    """As :func:`indices_map`, for the devices of this process."""
+    whole = indices_map(layout, shape)
+    local = {d: block for d, block in whole.items() if d.process_index == d.client.process_index()}
+    return whole if len(local) == len(whole) else local
 
 
 def _slices(width: int, pieces: int) -> Iterable[slice]:
@@ -124,23 +126,17 @@ def _slices(width: int, pieces: int) -> Iterable[slice]:
     return map(slice, starts, itertools.islice(itertools.chain(starts, (pieces * width,)), 1, None))
 
 
-@functools.lru_cache(maxsize=_MOST_MAPS)
-def _local_indices_map(layout: Layout, shape: tuple[int, ...]) -> dict[Device, Index]:
-    whole = layout.indices_map(shape)
-    local = {d: block for d, block in whole.items() if d.process_index == d.client.process_index()}
-    return whole if len(local) == len(whole) else local
-
-
 def layout_of(sharding: Any, ndim: int) -> Layout:
     """The layout of values of ``ndim`` dimensions under ``sharding``, one of ours.
 
     Raises:
       ShardingError: ``rank-mismatch``.
     """
-    known: dict[int, Layout] | None = getattr(sharding, "_our_layouts", None)
-    if known is None:
+    try:
+        return sharding._our_layouts[ndim]
+    except KeyError:
+        known = sharding._our_layouts
+    except AttributeError:  # Shared with others of its kind where its class sets it.
         known = sharding._our_layouts = {}
-    found = known.get(ndim)
-    if found is None:
-        found = known[ndim] = Layout(sharding, ndim)
+    found = known[ndim] = Layout(sharding, ndim)
     return found

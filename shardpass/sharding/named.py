@@ -1,5 +1,5 @@
 # Ours has mesh and spec as properties, where JAX declares attributes.
-# pyright: reportIncompatibleVariableOverride=false
+# pyright: reportIncompatibleVariableOverride=false, reportIncompatibleMethodOverride=false
 """``NamedSharding``: a mesh and a spec."""
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class NamedSharding(_NamedSharding):
         """
         check_rank(self._our_spec, len(aval_shape))
 
-    @property
+    @functools.cached_property
     def device_set(self) -> set[Device]:
         """The devices, those of other processes included.
 
@@ -176,7 +176,7 @@ class NamedSharding(_NamedSharding):
         self._our_mesh.require_devices("device_set")
         return super().device_set
 
-    @property
+    @functools.cached_property
     def addressable_devices(self) -> set[Device]:
         """The devices of this process.
 
@@ -186,7 +186,7 @@ class NamedSharding(_NamedSharding):
         self._our_mesh.require_devices("addressable_devices")
         return super().addressable_devices
 
-    @property
+    @functools.cached_property
     def is_fully_addressable(self) -> bool:
         """Whether all devices belong to this process.
 
