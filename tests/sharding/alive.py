@@ -101,6 +101,22 @@ def partitioned_by(name: str) -> Iterator[None]:
         jax.config.update("jax_use_shardy_partitioner", before)
 
 
+@contextlib.contextmanager
+def compiles() -> Iterator[list[float]]:
+    """The compiles that happen meanwhile: how long each took, in seconds."""
+    found: list[float] = []
+
+    def listen(event: str, duration: float, **_: Any) -> None:
+        if event == "/jax/core/compile/backend_compile_duration":
+            found.append(duration)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        yield found
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+
+
 def same(ours: jax.Array, theirs: jax.Array, whole: Any) -> None:
     """Both are ``whole``, and every device holds the same block of it in both."""
     whole = np.asarray(whole)

@@ -1,6 +1,5 @@
 """Our shardings do in JAX what JAX's do, and come back as ours."""
 
-import contextlib
 import warnings
 
 import jax
@@ -12,6 +11,7 @@ from jax.sharding import NamedSharding as JaxNamed
 from jax.sharding import PartitionSpec as JaxSpec
 
 from shardpass.sharding import Mesh, NamedSharding, P, SingleDeviceSharding
+from tests.sharding.alive import compiles
 
 X = np.arange(64, dtype=np.float32).reshape(8, 8)
 
@@ -34,22 +34,6 @@ def on_every_device(array, whole):
     np.testing.assert_array_equal(array, whole)
     for shard in array.addressable_shards:
         np.testing.assert_array_equal(shard.data, np.asarray(whole)[shard.index])
-
-
-@contextlib.contextmanager
-def compiles():
-    """The compiles that happen meanwhile, one entry each."""
-    events = []
-
-    def listen(event, duration, **_):
-        if event == "/jax/core/compile/backend_compile_duration":
-            events.append(duration)
-
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    try:
-        yield events
-    finally:
-        jax.monitoring.unregister_event_duration_listener(listen)
 
 
 def test_device_put(rows_columns):
