@@ -21,7 +21,7 @@ def divide(shape: Sequence[int], tiles: Sequence[int], sharding: str) -> tuple[i
             "indivisible",
             f"dimension {index}: {size} elements into {pieces} pieces",
             notes=(f"sharding is {sharding}",),
-            help=f"pad to {-(-size // pieces) * pieces}, or drop an axis",
+            help=f"{sizes_that_fit(size, pieces)}, or drop an axis",
         )
         for index, (size, pieces) in enumerate(zip(shape, tiles, strict=True))
         if size % pieces
@@ -29,6 +29,14 @@ def divide(shape: Sequence[int], tiles: Sequence[int], sharding: str) -> tuple[i
     if faults:
         raise ShardingError.of(faults)
     return tuple(size // pieces for size, pieces in zip(shape, tiles, strict=True))
+
+
+def sizes_that_fit(size: int, pieces: int) -> str:
+    """``pad to 20 (nearest sizes that work: 16 and 20)``, for 19 elements into 4 pieces."""
+    below = size // pieces * pieces
+    above = below if below == size else below + pieces
+    nearest = f"{below} and {above}" if 0 < below < above else f"{above}"
+    return f"pad to {above} (nearest sizes that work: {nearest})"
 
 
 def divide_up(shape: Sequence[int], tiles: Sequence[int], sharding: str) -> tuple[int, ...]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from shardpass.canon import AxisRef, DimSharding, MeshShape, TensorSharding
+from shardpass.canon.shapes import sizes_that_fit
 from shardpass.diagnostics import Diagnostic, Severity, ShardingError, did_you_mean
 from shardpass.partition_rules.logical import LogicalAxes
 from shardpass.partition_rules.rule import too_long
@@ -79,12 +79,12 @@ def resolve_spec(
         uneven = f"{before}dimension {index}: {size} elements into {pieces} pieces"
         if indivisible == "replicate":
             dims[index] = DimSharding(open=dim.open)
-            message, help = f"{uneven}; left whole", _fitting_sizes(size, pieces)
+            message, help = f"{uneven}; left whole", sizes_that_fit(size, pieces)
             faults.append(
                 Diagnostic(Severity.WARNING, "replicated", message, None, None, path, notes, help)
             )
         else:
-            help = f'{_fitting_sizes(size, pieces)}, drop an axis, or set indivisible = "replicate"'
+            help = f'{sizes_that_fit(size, pieces)}, drop an axis, or set indivisible = "replicate"'
             faults.append(
                 Diagnostic(Severity.ERROR, "indivisible", uneven, None, None, path, notes, help)
             )
@@ -150,12 +150,6 @@ def _check_known(name: str, spec: Spec, mesh: MeshShape, logical: LogicalAxes) -
 def _axis(text: str) -> AxisRef:
     part = SubAxis.parse(text)
     return AxisRef(part.name, part.pre_size, part.size)
-
-
-def _fitting_sizes(size: int, pieces: int) -> str:
-    below, above = size // pieces * pieces, math.ceil(size / pieces) * pieces
-    nearest = f"{below} and {above}" if below else f"{above}"
-    return f"pad to {above} (nearest sizes that work: {nearest})"
 
 
 def _shape_text(shape: Sequence[int]) -> str:

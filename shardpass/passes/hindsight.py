@@ -13,6 +13,7 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func
 
 from shardpass.canon import MeshShape, TensorSharding
+from shardpass.canon.shapes import sizes_that_fit
 from shardpass.diagnostics import Sink, human_bytes
 from shardpass.mlir import (
     SDY_SHARDING,
@@ -194,7 +195,7 @@ def _warn_of_uneven(
                 f"{value}, dimension {dimension}: {size} elements into {pieces} pieces is "
                 f"uneven, and Shardy makes {new.dims_text()} of {old.dims_text()}",
                 path=value.path,
-                help=f"pad to {size + -size % pieces}, or drop an axis",
+                help=f"{sizes_that_fit(size, pieces)}, or drop an axis",
             )
 
 

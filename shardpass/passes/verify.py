@@ -12,6 +12,7 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func
 
 from shardpass.canon import HloSharding, TensorSharding
+from shardpass.canon.shapes import sizes_that_fit
 from shardpass.diagnostics import ShardingError, Sink, SourceLocation
 from shardpass.mlir import (
     MHLO_SHARDING,
@@ -264,7 +265,7 @@ class _Check:
                 location=subject.location,
                 path=subject.path,
                 notes=[f"sharding is {_describe(sharding)}"],
-                help=f"pad to {size + -size % pieces}, or drop an axis",
+                help=f"{sizes_that_fit(size, pieces)}, or drop an axis",
             )
 
     def _inner_divisibility(

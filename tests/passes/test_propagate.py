@@ -173,7 +173,7 @@ func.func public @main(%a: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@mesh, 
         )
         for value in ('argument 0 ("arg0")', 'result 0 ("result")')
     ]
-    assert found[0].help == "pad to 8, or drop an axis"
+    assert found[0].help == "pad to 8 (nearest sizes that work: 4 and 8), or drop an axis"
 
 
 TWO_MESHES = """\

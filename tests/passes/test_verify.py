@@ -135,7 +135,7 @@ def test_dimensions_of_arguments_and_results_that_do_not_divide() -> None:
         for value in ('argument 0 ("arg0")', 'result 0 ("result")')
         for dim, size, pieces in ((0, 7, 2), (1, 19, 4))
     ]
-    assert found[1].help == "pad to 20, or drop an axis"
+    assert found[1].help == "pad to 20 (nearest sizes that work: 16 and 20), or drop an axis"
     assert found[1].notes == ('sharding is [{"x"}, {"y"}] on mesh x=2, y=4',)
     assert str(found[0].location) == "<text>:2:17"
     (fault,) = faults(mhlo("{devices=[2,4]<=[8]}", "tensor<8x19xf32>"), "sp-verify")
