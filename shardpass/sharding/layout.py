@@ -68,10 +68,12 @@ class Layout:
         starts = canon.device_blocks(self.canonical, self.tiles)[:, :, 0]
         weights = np.cumprod((1, *self.tiles[:0:-1]), dtype=np.int64)[::-1]
         held = (starts @ weights[: starts.shape[1]]).tolist()
-        ids = canon.device_ids(self.canonical).tolist()
+        if self.canonical.mesh.device_ids is not None:
+            # JAX pairs the blocks of an index map with the devices by their order alone.
+            held = [held[place] for place in np.argsort(self.canonical.mesh.device_ids)]
         in_order = held == list(range(len(held)))
         return (
-            dict.fromkeys([devices[number] for number in ids], ()),
+            dict.fromkeys(devices, ()),
             _all if in_order else operator.itemgetter(*held),
         )
 
