@@ -35,6 +35,10 @@ SLUGS: Final[dict[str, str]] = {
     "missing-devices": "devices that a mesh or sharding was saved on, and that are not here",
     "bad-state": "a saved mesh, spec or sharding that is damaged, or of an unknown version",
     "abstract-type": "an object of a type that the function does not take",
+    "bad-reshape": "a shape or an order of dimensions that the tiles of a sharding cannot take",
+    "unknown-dimension": "a dimension that a value, or the tiles of a sharding, do not have",
+    "mapped-size": "a mapped dimension that does not have one element for each device",
+    "mixed-backends": "devices of different backends in one sharding",
     # mlir: files and modules
     "unreadable": "a file that cannot be opened or is not a module",
     "unwritable": "an output that cannot be written",

@@ -12,9 +12,12 @@ from shardpass.sharding.mesh import Mesh
 _ALL_KINDS = ("device", "pinned_host", "unpinned_host")
 
 
-def check_memory_kind(kind: str, where: Mesh | Device) -> None:
-    """Raise ``memory-kind`` unless the devices (those of this process) have ``kind``."""
-    if isinstance(where, Device):
+def check_memory_kind(kind: str, where: Mesh | Device | None) -> None:
+    """Raise ``memory-kind`` unless the devices (those of this process) have ``kind``.
+
+    ``None`` stands for devices of which this process has none.
+    """
+    if where is None or isinstance(where, Device):
         device: Device | None = where
     else:
         local = [] if where.is_device_free else where.local_devices
