@@ -34,6 +34,7 @@ class Case:
     make: Callable[[], tuple[Any, Any]]
     equal: bool = True
     axis_type: AxisType | None = None
+    spec: tuple[Any, ...] = ()
 
     def __str__(self) -> str:
         return self.name
@@ -60,7 +61,7 @@ def _named(name, spec, *, ids=range(8), shape=(2, 4), axes=("x", "y"), axis_type
             JaxNamed(jax_mesh, JaxSpec(*spec)),
         )
 
-    return Case(name, make, axis_type=axis_type)
+    return Case(name, make, axis_type=axis_type, spec=spec)
 
 
 def _single(index):
