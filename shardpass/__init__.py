@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from shardpass.passes import Pass as Pass
     from shardpass.passes import run_pipeline as run_pipeline
     from shardpass.report import build_report as build_report
+    from shardpass.report import visualize as visualize
     from shardpass.runtime import check as check
     from shardpass.runtime import compile_module as compile_module
     from shardpass.runtime import request_cpu_devices as request_cpu_devices
@@ -66,6 +67,7 @@ _LAYER_OF = {
     "run": "runtime",
     "run_pipeline": "passes",
     "save": "mlir",
+    "visualize": "report",
 }
 
 __all__ = [
@@ -94,6 +96,7 @@ __all__ = [
     "run",
     "run_pipeline",
     "save",
+    "visualize",
 ]
 
 
