@@ -25,7 +25,12 @@ What is here, by area:
     ``jax.Device``, spelt so that type checkers know it.
 
 ``lowering``
-    what any JAX sharding lowers to, as XLA's text, and the devices it stands on, in order.
+    what any JAX sharding lowers to, as XLA's text or for Shardy, and the devices it stands on, in
+    order.
+
+``hlo_sharding``
+    the classes of jaxlib that JAX's ``GSPMDSharding`` holds and takes, which ``jax.extend`` returns
+    without naming them.
 
 The layer sits above ``canon`` and below ``sharding``. It may import jax and jaxlib, public or not;
 nothing else in the package imports ``jax._src`` or ``jaxlib``.

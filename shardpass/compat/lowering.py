@@ -16,6 +16,16 @@ def hlo_text(sharding: jax.sharding.Sharding, ndim: int) -> str:
     return repr(sharding._to_xla_hlo_sharding(ndim))
 
 
+def sdy_sharding(sharding: jax.sharding.Sharding, ndim: int) -> object:
+    """What JAX writes for ``sharding`` into a module that Shardy partitions."""
+    return sharding._to_sdy_sharding(ndim)
+
+
+def uses_shardy() -> bool:
+    """Whether JAX lowers for Shardy, rather than for the older propagation of GSPMD."""
+    return jax.config.jax_use_shardy_partitioner  # pyright: ignore[reportAttributeAccessIssue]
+
+
 def device_assignment(sharding: jax.sharding.Sharding) -> tuple[Device, ...]:
     """The devices in the order in which XLA numbers them, non-addressable ones included."""
     return tuple(sharding._device_assignment)
