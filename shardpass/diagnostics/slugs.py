@@ -32,6 +32,7 @@ SLUGS: Final[dict[str, str]] = {
     "not-enough-devices": "a mesh with more devices than exist",
     "memory-kind": "a memory kind that the device does not have",
     "device-free": "a device asked of a mesh that has none",
+    "not-local": "the block of a mesh that this process holds, where there is none",
     "missing-devices": "devices that a mesh or sharding was saved on, and that are not here",
     "bad-state": "a saved mesh, spec or sharding that is damaged, or of an unknown version",
     "abstract-type": "an object of a type that the function does not take",

@@ -144,3 +144,29 @@ def refuse_too_few(wanted: int, described: str, found: Sequence[Any]) -> None:
             else f"use a mesh of at most {len(found)} devices"
         ),
     )
+
+
+def local_block(mesh: jax.sharding.Mesh) -> jax.sharding.Mesh:
+    """The part of ``mesh`` that this process holds, with the axis types of the whole.
+
+    Raises:
+      ShardingError: ``not-local``.
+    """
+    local = mesh.local_devices
+    held = f"{len(local)} of {mesh.size} devices"
+    if not local:
+        raise ShardingError(
+            "not-local",
+            f"this process holds {held} of the mesh, and so no part of it",
+            help="ask is_multi_process and local_devices first",
+        )
+    try:
+        found = mesh.local_mesh
+    except ValueError:
+        raise ShardingError(
+            "not-local",
+            f"this process holds {held} of the mesh, and they form no block of it",
+            help="order the devices so that those of a process stand together",
+        ) from None
+    # JAX's own forgets the axis types.
+    return found.update(axis_types=mesh.axis_types)
