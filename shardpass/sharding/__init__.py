@@ -44,27 +44,34 @@ from shardpass.sharding.conversion import (
     spec_of,
     spec_to_tensor_sharding,
 )
+from shardpass.sharding.device_free import DeviceFreeSharding
 from shardpass.sharding.mesh import Mesh, make_mesh
 from shardpass.sharding.named import NamedSharding
 from shardpass.sharding.output import enter_our_classes
 from shardpass.sharding.partition_spec import UNCONSTRAINED, P, PartitionSpec
+from shardpass.sharding.persistence import from_json, to_json
+from shardpass.sharding.recorded_devices import RecordedDevices
 from shardpass.sharding.single_device import SingleDeviceSharding
 
 __all__ = [
     "UNCONSTRAINED",
+    "DeviceFreeSharding",
     "Mesh",
     "NamedSharding",
     "P",
     "PartitionEntries",
     "PartitionSpec",
+    "RecordedDevices",
     "Sharding",
     "SingleDeviceSharding",
     "as_mesh_shape",
     "as_partition_entries",
     "as_spec",
+    "from_json",
     "make_mesh",
     "spec_of",
     "spec_to_tensor_sharding",
+    "to_json",
 ]
 
 _FROM_JAX = sorted(

@@ -185,6 +185,8 @@ def _same_devices(one: JaxSharding, other: JaxSharding) -> bool:
 
 
 def _is_device_free(sharding: JaxSharding) -> bool:
+    if getattr(sharding, "is_device_free", False):  # Ours that stands for numbered devices.
+        return True
     return isinstance(getattr(sharding, "mesh", None), jax.sharding.AbstractMesh)
 
 

@@ -23,7 +23,7 @@ import functools
 import math
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import jax
 import numpy as np
@@ -32,15 +32,21 @@ from shardpass.canon import MeshShape
 from shardpass.compat import mesh_context
 from shardpass.compat.devices import Device
 from shardpass.diagnostics import ShardingError
+from shardpass.sharding import saved_mesh
 from shardpass.sharding.mesh_checks import (
     axis_types_of,
     check_axes,
     check_devices,
     refuse_too_few,
 )
+from shardpass.sharding.persistence import persistent
+from shardpass.sharding.recorded_devices import RecordedDevices
+from shardpass.sharding.saved import Saved
+from shardpass.sharding.saved_mesh import MeshDescription
 
 AxisType = jax.sharding.AxisType
 _MOST_SPECS = 1024
+_OWN = ("_held", "_shape", "_recorded", "_state", "known_specs")
 JaxMesh = jax.sharding.Mesh
 JaxAbstractMesh = jax.sharding.AbstractMesh
 AxisTypes: TypeAlias = AxisType | Sequence[AxisType] | Mapping[AxisType, str | Sequence[str]] | None
@@ -53,6 +59,7 @@ else:
     _Standing = contextlib.ContextDecorator
 
 
+@persistent
 class Mesh(_Standing):
     """An array of devices with a name for each of its axes; the devices may be missing.
 
@@ -74,6 +81,8 @@ class Mesh(_Standing):
 
     _held: JaxMesh | JaxAbstractMesh
     _shape: MeshShape
+    _recorded: RecordedDevices | None
+    _state: dict[str, Any]
     #: ``id`` of a spec that was found to fit -> that spec, and the layouts by number of dimensions.
     known_specs: dict[int, tuple[Any, dict[int, Any]]]
 
@@ -104,9 +113,12 @@ class Mesh(_Standing):
         return cls._holding(JaxMesh(array, names, axis_types=types))
 
     @classmethod
-    def _holding(cls, held: JaxMesh | JaxAbstractMesh) -> Mesh:
+    def _holding(
+        cls, held: JaxMesh | JaxAbstractMesh, recorded: RecordedDevices | None = None
+    ) -> Mesh:
         self = object.__new__(cls)
         object.__setattr__(self, "_held", held)
+        object.__setattr__(self, "_recorded", recorded)
         axes = tuple(zip(held.axis_names, held.axis_sizes, strict=True))
         object.__setattr__(self, "_shape", MeshShape(axes))
         object.__setattr__(self, "known_specs", {})
@@ -171,11 +183,16 @@ class Mesh(_Standing):
         """This mesh on real devices, the last axis fastest over them.
 
         Args:
-          devices: as many as the mesh has, in order; ``None`` for the first of ``jax.devices()``.
+          devices: as many as the mesh has, in order. ``None`` for those that a loaded mesh was
+            saved on (:attr:`recorded_devices`), and for a mesh without record the first of
+            ``jax.devices()``.
 
         Raises:
-          ShardingError: ``not-enough-devices``; ``device-count`` if more are given than fit.
+          ShardingError: ``not-enough-devices``; ``device-count`` if more are given than fit;
+            ``missing-devices``, with those of the record that are not here.
         """
+        if devices is None and self._recorded is not None:
+            devices = self._recorded.find(f"the mesh {self._shape.describe()}")
         found = list(jax.devices() if devices is None else np.asarray(devices, object).flat)
         wanted = self._shape.size
         refuse_too_few(wanted, self._shape.describe(), found)
@@ -189,7 +206,7 @@ class Mesh(_Standing):
         return Mesh(array, self.axis_names, self.axis_types)
 
     def without_devices(self) -> Mesh:
-        """The same axes without devices."""
+        """The same axes without devices, and without record of any."""
         return Mesh.from_jax(self._held.abstract_mesh.update(abstract_device=None))
 
     def update(self, *arguments: Any, **changes: Any) -> Mesh:
@@ -219,6 +236,15 @@ class Mesh(_Standing):
     def is_device_free(self) -> bool:
         """Whether this mesh has no devices yet."""
         return type(self._held) is JaxAbstractMesh
+
+    @property
+    def recorded_devices(self) -> RecordedDevices | None:
+        """The devices that a device-free mesh had when it was saved, in mesh order.
+
+        Where :meth:`bind` puts it back; no part of equality. ``None`` for a mesh with devices, and
+        for one that never had any.
+        """
+        return self._recorded
 
     @property
     def axis_names(self) -> tuple[str, ...]:
@@ -326,7 +352,7 @@ class Mesh(_Standing):
 
     def __getattr__(self, name: str) -> Any:
         # JAX reads more from a mesh than it documents; protocols of Python stay our own.
-        if name.startswith("__") or name in ("_held", "_shape", "known_specs"):
+        if name.startswith("__") or name in _OWN:
             raise AttributeError(name)
         return getattr(self._held, name)
 
@@ -373,21 +399,20 @@ class Mesh(_Standing):
         ids = np.array2string(self.device_ids, separator=", ", threshold=16).replace("\n", "")
         return f"Mesh(device_ids={ids}, axis_names={self.axis_names}, {types})"
 
-    def __copy__(self) -> Mesh:
-        return self
+    def _saved_state(self) -> dict[str, Any]:
+        # One dict for all that is saved of this mesh, so that a pickle holds it once.
+        try:
+            return self._state
+        except AttributeError:
+            state = saved_mesh.state_of(self._held, self._recorded)
+            object.__setattr__(self, "_state", state)
+            return state
 
-    def __deepcopy__(self, memo: object) -> Mesh:
-        return self
-
-    def __reduce_ex__(self, protocol: SupportsIndex, /) -> tuple[Any, ...]:
-        if not self.is_device_free:
-            raise ShardingError(
-                "not-supported",
-                f"the devices of {self} cannot be pickled",
-                help="pickle mesh.without_devices(), and bind() it after loading",
-            )
-        types = tuple(axis_type.name for axis_type in self.axis_types)
-        return (_rebuild, (self.axis_sizes, self.axis_names, types))
+    @classmethod
+    def _from_saved(cls, saved: Saved) -> Mesh:
+        described = saved_mesh.read(saved)
+        recorded = described.recorded
+        return _loaded(described, None if recorded is None else recorded.here())
 
 
 def make_mesh(
@@ -427,7 +452,15 @@ def _from_jax(mesh: JaxMesh | JaxAbstractMesh) -> Mesh:
     return Mesh._holding(mesh)
 
 
-def _rebuild(sizes: tuple[int, ...], names: tuple[str, ...], types: tuple[str, ...]) -> Mesh:
-    return Mesh(
-        axis_names=names, axis_sizes=sizes, axis_types=tuple(AxisType[name] for name in types)
-    )
+@functools.lru_cache(maxsize=256)
+def _loaded(described: MeshDescription, devices: tuple[Device, ...] | None) -> Mesh:
+    # One object for all shardings that were saved on one mesh, as it was before.
+    recorded = described.recorded
+    if recorded is None:
+        return Mesh.from_jax(described.abstract())
+    array = np.empty(described.sizes, dtype=object)
+    if len(recorded):
+        if devices is None:
+            return Mesh._holding(described.abstract(), recorded)
+        array.reshape(-1)[:] = devices
+    return Mesh.from_jax(JaxMesh(array, described.names, axis_types=described.axis_types))

@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
+import numpy as np
 
 from shardpass.canon import HloSharding, MeshShape, TensorSharding, TileAssignment
 from shardpass.compat import lowering
@@ -19,6 +21,9 @@ from shardpass.sharding.conversion import check_rank, tensor_sharding
 from shardpass.sharding.memory import check_memory_kind
 from shardpass.sharding.mesh import JaxAbstractMesh, JaxMesh, Mesh
 from shardpass.sharding.partition_spec import UNCONSTRAINED, JaxPartitionSpec, PartitionSpec
+from shardpass.sharding.persistence import persistent
+from shardpass.sharding.recorded_devices import ids_text, read_ids
+from shardpass.sharding.saved import Saved
 
 AxisType = jax.sharding.AxisType
 
@@ -30,6 +35,7 @@ else:
     _NamedSharding = alive(jax.sharding.NamedSharding)
 
 
+@persistent
 class NamedSharding(_NamedSharding):
     """An array cut over the axes of ``mesh`` as ``spec`` says.
 
@@ -196,6 +202,18 @@ class NamedSharding(_NamedSharding):
         self._our_mesh.require_devices("is_fully_addressable")
         return super().is_fully_addressable
 
+    def bind(self, devices: Sequence[Device] | np.ndarray | None = None) -> NamedSharding:
+        """This layout on real devices; everything else stays.
+
+        Args:
+          devices: as :meth:`Mesh.bind` takes them; ``None`` puts what was loaded back on the
+            devices that it was saved on.
+
+        Raises:
+          ShardingError: as :meth:`Mesh.bind`; ``memory-kind``, if the devices lack it.
+        """
+        return self.update(mesh=self._our_mesh.bind(devices))
+
     def with_memory_kind(self, kind: str) -> NamedSharding:
         """The same layout in another kind of memory.
 
@@ -219,27 +237,32 @@ class NamedSharding(_NamedSharding):
         memory = "" if self.memory_kind is None else f", memory_kind={self.memory_kind!r}"
         return f"NamedSharding({self._our_mesh}, {self._our_spec!r}{memory})"
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (
-            _rebuild,
-            (
-                self._our_mesh,
-                self._our_spec,
-                self.memory_kind,
-                lowering.logical_device_ids(self),
-            ),
-        )
+    def _saved_state(self) -> dict[str, Any]:
+        state: dict[str, Any] = {
+            "mesh": self._our_mesh._saved_state(),
+            "spec": self._our_spec._saved_state(),
+        }
+        if self.memory_kind is not None:
+            state["memory_kind"] = self.memory_kind
+        ids = lowering.logical_device_ids(self)
+        if ids is not None:
+            state["logical_device_ids"] = ids_text(ids)
+        return state
 
-
-def _rebuild(
-    mesh: Mesh,
-    spec: PartitionSpec,
-    memory_kind: str | None,
-    logical_device_ids: tuple[int, ...] | None,
-) -> NamedSharding:
-    return NamedSharding(
-        mesh, spec, memory_kind=memory_kind, _logical_device_ids=logical_device_ids
-    )
+    @classmethod
+    def _from_saved(cls, saved: Saved) -> NamedSharding:
+        fields = saved.fields(("mesh", "spec"), ("memory_kind", "logical_device_ids"))
+        mesh = Mesh._from_saved(fields["mesh"])
+        spec = PartitionSpec._from_saved(fields["spec"])
+        kind = fields["memory_kind"].text() if "memory_kind" in fields else None
+        ids = None
+        if "logical_device_ids" in fields:
+            place = fields["logical_device_ids"]
+            ids = read_ids(place, mesh.mesh_shape.size)
+            with place.building():
+                MeshShape(mesh.mesh_shape.axes, ids)
+        with saved.building():
+            return cls(mesh, spec, memory_kind=kind, _logical_device_ids=ids)
 
 
 @functools.lru_cache(maxsize=1024)

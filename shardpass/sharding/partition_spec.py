@@ -17,12 +17,15 @@ It is a leaf to ``jax.tree``, as JAX's is, because a subclass of tuple without `
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NoReturn, SupportsIndex, TypeAlias, overload
 
 import jax
 
 from shardpass.diagnostics import ShardingError
+from shardpass.sharding.persistence import persistent
+from shardpass.sharding.saved import Saved
 
 JaxPartitionSpec = jax.sharding.PartitionSpec
 
@@ -46,6 +49,7 @@ else:
     _Standing = tuple
 
 
+@persistent
 class PartitionSpec(_Standing):
     """How each dimension of an array is cut over the axes of a mesh.
 
@@ -230,21 +234,30 @@ class PartitionSpec(_Standing):
             pieces.append(f"unreduced_kind={self.unreduced_kind}")
         return f"PartitionSpec({', '.join(pieces)})"
 
-    def __copy__(self) -> PartitionSpec:
-        return self
+    def _saved_state(self) -> dict[str, Any]:
+        state: dict[str, Any] = {"partitions": [_saved_entry(entry) for entry in self.partitions]}
+        for name, axes in (("unreduced", self.unreduced), ("reduced", self.reduced)):
+            if axes:
+                state[name] = sorted(axes)
+        if self.unreduced_kind is not None and self.unreduced_kind.name != "sum":
+            state["unreduced_kind"] = self.unreduced_kind.name
+        return state
 
-    def __deepcopy__(self, memo: object) -> PartitionSpec:
-        return self
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        kind = self.unreduced_kind
-        return (
-            _rebuild,
-            (self.partitions, self.unreduced, self.reduced, kind and kind.name),
-        )
-
-    def __reduce_ex__(self, protocol: SupportsIndex, /) -> tuple[Any, ...]:
-        return self.__reduce__()
+    @classmethod
+    def _from_saved(cls, saved: Saved) -> PartitionSpec:
+        fields = saved.fields(("partitions",), ("unreduced", "reduced", "unreduced_kind"))
+        options: dict[str, Any] = {
+            name: frozenset(axis.text() for axis in fields[name].items())
+            for name in ("unreduced", "reduced")
+            if name in fields
+        }
+        if "unreduced_kind" in fields:
+            options["unreduced_kind"] = fields["unreduced_kind"].one_of(
+                {"sum": None, **_unreduced_kinds()}, "kind of reduction", f"jax {jax.__version__}"
+            )
+        entries = [_entry_from(entry) for entry in fields["partitions"].items()]
+        with saved.building():
+            return PartitionSpec(*entries, **options)
 
 
 P = PartitionSpec
@@ -254,17 +267,6 @@ P = PartitionSpec
 def is_ours(spec: object) -> bool:
     """Whether ``spec`` is truly ours: ``isinstance`` sees JAX's class as well."""
     return type(spec) is PartitionSpec
-
-
-def _rebuild(
-    partitions: tuple[Entry, ...], unreduced: frozenset[str], reduced: frozenset[str], kind: str
-) -> PartitionSpec:
-    return PartitionSpec(
-        *partitions,
-        unreduced=unreduced,
-        reduced=reduced,
-        unreduced_kind=_unreduced_kinds()[kind] if kind else None,
-    )
 
 
 def _unreduced_kinds() -> dict[str, Any]:
@@ -376,6 +378,26 @@ def _joined(first: Any, second: Any) -> PartitionSpec:
         unreduced=left.unreduced | right.unreduced,
         reduced=left.reduced | right.reduced,
         unreduced_kind=left.unreduced_kind or right.unreduced_kind,
+    )
+
+
+def _saved_entry(entry: Entry) -> Any:
+    if entry is UNCONSTRAINED:
+        return {"unconstrained": True}
+    return list(entry) if isinstance(entry, tuple) else entry
+
+
+def _entry_from(saved: Saved) -> Entry:
+    value = saved.value
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return tuple(axis.text() for axis in saved.items())
+    if type(value) is dict and list(value) == ["unconstrained"] and value["unconstrained"] is True:
+        return UNCONSTRAINED
+    raise saved.error(
+        f"no entry of a spec: {reprlib.repr(value)}",
+        help='write null, an axis name, a list of names, or {"unconstrained": true}',
     )
 
 

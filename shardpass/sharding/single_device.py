@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 
@@ -10,7 +11,10 @@ from shardpass.canon import MeshShape, TensorSharding
 from shardpass.compat.devices import Device
 from shardpass.diagnostics import ShardingError
 from shardpass.sharding.base import Sharding, alive
+from shardpass.sharding.device_free import Arrangement, from_numbered_state, numbered_state
 from shardpass.sharding.memory import check_memory_kind
+from shardpass.sharding.persistence import persistent
+from shardpass.sharding.saved import Saved
 
 if TYPE_CHECKING:
 
@@ -20,6 +24,7 @@ else:
     _SingleDeviceSharding = alive(jax.sharding.SingleDeviceSharding)
 
 
+@persistent
 class SingleDeviceSharding(_SingleDeviceSharding):
     """The whole array on ``device``; a subclass of ``jax.sharding.SingleDeviceSharding``.
 
@@ -80,15 +85,35 @@ class SingleDeviceSharding(_SingleDeviceSharding):
         memory = "" if self.memory_kind is None else f", memory_kind={self.memory_kind!r}"
         return f"SingleDeviceSharding({self._our_device}{memory})"
 
-    def __copy__(self) -> SingleDeviceSharding:
-        return self
+    def _saved_state(self) -> dict[str, Any]:
+        return numbered_state(self, _OneDevice())
 
-    def __deepcopy__(self, memo: object) -> SingleDeviceSharding:
-        return self
+    @classmethod
+    def _from_saved(cls, saved: Saved) -> Any:
+        return from_numbered_state(saved, _OneDevice)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        raise ShardingError(
-            "not-supported",
-            f"the device {self._our_device} of {self!r} cannot be pickled",
-            help="keep its id, and look it up in jax.devices() after loading",
-        )
+
+@dataclass(frozen=True, slots=True)
+class _OneDevice(Arrangement):
+    """Everything on the one there is."""
+
+    name: ClassVar[str] = "SingleDeviceSharding"
+
+    def canonical(self, count: int, ndim: int) -> TensorSharding:
+        return TensorSharding.replicated_on(MeshShape(()), ndim)
+
+    def is_fully_replicated(self, count: int) -> bool:
+        return True
+
+    def on(self, devices: tuple[Device, ...], memory_kind: str | None) -> SingleDeviceSharding:
+        (device,) = devices
+        return SingleDeviceSharding(device, memory_kind=memory_kind)
+
+    @classmethod
+    def read(cls, fields: dict[str, Saved], count: int) -> _OneDevice:
+        if count != 1:
+            raise fields["devices"].error(f"{count} devices where 1 is needed")
+        return cls()
+
+    def __str__(self) -> str:
+        return ""
