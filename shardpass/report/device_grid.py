@@ -180,7 +180,7 @@ def grid_of_tensor_sharding(
             sharding.shard_shape(shape)
         sizes = (None,) * sharding.rank if shape is None else shape
         dimensions = tuple(
-            GridDimension(pieces, size, str(dim), dim.open)
+            GridDimension(pieces, size, _dim_text(dim), dim.open)
             for pieces, size, dim in zip(sharding.tiles(), sizes, sharding.dims, strict=True)
         )
     manual = [AxisRef(axis) if isinstance(axis, str) else axis for axis in manual_axes]
@@ -191,8 +191,8 @@ def grid_of_tensor_sharding(
         value=value,
         layout=_layout_text(sharding),
         mesh=mesh.describe() if mesh.axes else None,
-        part_axes=tuple(map(str, (*manual, *sharding.unreduced))),
-        copy_axes=tuple(map(str, _unused_axes(sharding, manual))),
+        part_axes=tuple(map(_axis_text, (*manual, *sharding.unreduced))),
+        copy_axes=tuple(map(_axis_text, _unused_axes(sharding, manual))),
     )
 
 
@@ -240,6 +240,49 @@ def grid_of_hlo_sharding(
         value=value,
         layout=sharding.describe(),
         mesh=None,
+    )
+
+
+def grid_of_blocks(
+    blocks: np.ndarray, shape: Sequence[int], *, value: str = "", layout: str = ""
+) -> DeviceGrid:
+    """The grid of a value of which nothing is known but the block of every device.
+
+    Args:
+      blocks: int64, shaped ``[devices, rank, 2]``: ``(start, stop)`` in elements for device number
+        0, 1, ...
+      shape: of the value, in elements.
+      value: what pictures call the value.
+      layout: what pictures call the sharding.
+
+    Raises:
+      ShardingError: ``not-expressible`` for blocks that are no even grid, each block on as many
+        devices as any other.
+    """
+    places, pieces = [], []
+    for dimension, size in enumerate(shape):
+        starts, place = np.unique(blocks[:, dimension, 0], return_inverse=True)
+        width = size // len(starts)
+        edges = np.arange(len(starts))[:, None] * width + np.array([0, width])
+        if size % len(starts) or not np.array_equal(blocks[:, dimension], edges[place]):
+            raise _no_grid(f"dimension {dimension} of {size} is not cut into equal pieces", layout)
+        places.append(place)
+        pieces.append(len(starts))
+    count = math.prod(pieces)
+    number = np.zeros(len(blocks), dtype=np.int64)
+    for place, size in zip(places, pieces, strict=True):
+        number = number * size + place
+    held = np.bincount(number, minlength=count)
+    if np.ptp(held):
+        raise _no_grid(f"blocks are on {held.min()} to {held.max()} devices", layout)
+    order = np.argsort(number, kind="stable").reshape((*pieces, 1, held[0]))
+    return DeviceGrid(
+        value=value,
+        layout=layout,
+        mesh=None,
+        dimensions=tuple(map(GridDimension, pieces, shape)),
+        order=TileAssignment.of_array(order),
+        copies=int(held[0]),
     )
 
 
@@ -296,6 +339,10 @@ def _grid(
     )
 
 
+def _no_grid(why: str, layout: str) -> ShardingError:
+    return ShardingError("not-expressible", f"no grid of devices shows {layout}: {why}")
+
+
 def _devices_at(order: TileAssignment, places: np.ndarray) -> np.ndarray:
     """The device numbers at ``places`` of the flat array, without writing out the others."""
     if order.devices is not None:
@@ -309,8 +356,24 @@ def _devices_at(order: TileAssignment, places: np.ndarray) -> np.ndarray:
 
 def _layout_text(sharding: TensorSharding) -> str:
     """Shardy's text without the mesh: ``[{"x"}, {?}], unreduced={"y"}``."""
-    named = sharding.to_sdy("mesh")
-    return named.removeprefix("#sdy.sharding<@mesh, ").removesuffix(">")
+    parts = [f"[{', '.join(map(_dim_text, sharding.dims))}]"]
+    if sharding.replicated:
+        parts.append(f"replicated={_dim_text(DimSharding(sharding.replicated))}")
+    if sharding.unreduced:
+        reduction = sharding.reduction or ""
+        parts.append(f"unreduced={reduction}{_dim_text(DimSharding(sharding.unreduced))}")
+    return ", ".join(parts)
+
+
+def _dim_text(dim: DimSharding) -> str:
+    """Shardy's text, except that it has every name as people write it, not as bytes in hex."""
+    entries = [*map(_axis_text, dim.axes), *["?"] * dim.open]
+    priority = "" if dim.priority is None else f"p{dim.priority}"
+    return "{" + ", ".join(entries) + "}" + priority
+
+
+def _axis_text(axis: AxisRef) -> str:
+    return f'"{axis.name}"' if axis.is_full else f'"{axis.name}":({axis.pre_size}){axis.size}'
 
 
 def _unused_axes(sharding: TensorSharding, manual: Sequence[AxisRef]) -> list[AxisRef]:

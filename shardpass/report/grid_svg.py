@@ -28,7 +28,7 @@ _WIDEST = 960
 _FLATTEST, _STEEPEST = 3.0, 0.75
 # In characters.
 _WIDEST_CELL = 14
-_LEAST_TEXT = 60
+_WIDEST_TEXT = 96
 
 _INK, _FAINT, _GROUND, _EDGE = "#1f2328", "#59636e", "#ffffff", "#8c959f"
 
@@ -58,7 +58,7 @@ class _Drawing:
         picture = self.picture
         grid_width = self._grid_width(self.columns)
         longest = max(map(cell_len, picture.headlines()))
-        characters = max(_LEAST_TEXT, int(grid_width / _CHARACTER))
+        characters = max(_WIDEST_TEXT, int(grid_width / _CHARACTER))
         width = max(grid_width, min(longest, characters) * _CHARACTER)
         root = ElementTree.Element("svg", xmlns="http://www.w3.org/2000/svg")
         root.set("class", "shardpass-grid")

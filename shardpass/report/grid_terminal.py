@@ -26,7 +26,7 @@ from shardpass.report.grid_picture import (
 
 # A cell of several devices is no wider than this, unless there is nothing beside it.
 _WIDEST_CELL = 14
-# Rows of one line each are told apart by their headings; more than this many go without rules.
+# Rows of one line each are told apart without rules where there are more than so many.
 _MOST_RULED_ROWS = 8
 
 
@@ -99,9 +99,8 @@ class _Layout:
             title_justify="left",
         )
         if picture.corner():
-            table.add_column(
-                "\n".join(f" {self._legible(line)} " for line in picture.corner()), overflow="fold"
-            )
+            corner = "\n".join(f" {self._legible(line)} " for line in picture.corner())
+            table.add_column(Text(corner), overflow="fold")
         for column, width in zip(self.columns, self._widths, strict=True):
             heading = picture.heading(picture.column, column)
             table.add_column(Text(f" {heading:^{width}} "), overflow="fold")
@@ -157,7 +156,7 @@ class _Layout:
         return cells + (self._heading_width() + 3 if self.picture.corner() else 0) + 1
 
     def _is_ruled(self) -> bool:
-        if len(self.picture.rows) <= _MOST_RULED_ROWS:
+        if len(self.picture.rows) * len(self.picture.grids) <= _MOST_RULED_ROWS:
             return True
         shown = (column for column in self.columns if column is not None)
         return any(

@@ -17,6 +17,7 @@ from shardpass.compat.devices import Device
 from shardpass.diagnostics import ShardingError
 from shardpass.report.device_grid import (
     DeviceGrid,
+    grid_of_blocks,
     grid_of_hlo_sharding,
     grid_of_mesh,
     grid_of_tensor_sharding,
@@ -144,10 +145,48 @@ def _of_sharding(sharding: Any, shape: Shape | None, value: str) -> DeviceGrid:
             manual_axes=sharding.manual_axes,
         )
     else:
-        rank = getattr(sharding, "ndim", 0) if shape is None else len(shape)
-        tiles = _tiles_of(sharding, rank, is_known=shape is not None)
-        grid = grid_of_hlo_sharding(tiles, shape, value=value, num_devices=sharding.num_devices)
-    return _on_devices(grid, devices)
+        grid = _of_numbered_devices(sharding, shape, value, devices)
+    grid = replace(grid, notes=_memory_notes(sharding, devices))
+    return grid if devices is None else _on_devices(grid, devices)
+
+
+def _of_numbered_devices(
+    sharding: Any, shape: Shape | None, value: str, devices: tuple[Device, ...] | None
+) -> DeviceGrid:
+    """The grid under a sharding of a class that names no axes."""
+    rank = getattr(sharding, "ndim", 0) if shape is None else len(shape)
+    try:
+        tiles = (
+            normal_form(sharding, rank)
+            if isinstance(sharding, JaxSharding)
+            else sharding.canonical_hlo(rank)
+        )
+    except ShardingError as error:
+        if shape is None and error.slug in ("rank-mismatch", "not-expressible"):
+            raise ShardingError(
+                "rank-mismatch",
+                f"{type(sharding).__name__} does not say how many dimensions the value has",
+                help="pass the shape as well",
+            ) from None
+        if shape is None or devices is None or error.slug != "not-expressible":
+            raise
+        # What a pmap takes apart: the devices hold less than a block, and no tile says that.
+        blocks = _blocks_of(sharding, shape, devices)
+        return grid_of_blocks(blocks, shape, value=value, layout=_short(sharding))
+    return grid_of_hlo_sharding(tiles, shape, value=value, num_devices=sharding.num_devices)
+
+
+def _blocks_of(sharding: Any, shape: Shape, devices: tuple[Device, ...]) -> np.ndarray:
+    """What ``devices_indices_map`` says, as :func:`shardpass.canon.device_blocks` says it."""
+    indices = sharding.devices_indices_map(shape)
+    rows = [
+        [
+            entry.indices(size)[:2] if isinstance(entry, slice) else (entry, entry + 1)
+            for entry, size in zip(indices[device], shape, strict=True)
+        ]
+        for device in devices
+    ]
+    return np.array(rows, dtype=np.int64).reshape((len(devices), len(shape), 2))
 
 
 def _of_mesh(mesh: Any, shape: Shape | None) -> DeviceGrid:
@@ -163,10 +202,8 @@ def _of_mesh(mesh: Any, shape: Shape | None) -> DeviceGrid:
     return grid
 
 
-def _on_devices(grid: DeviceGrid, devices: tuple[Device, ...] | None) -> DeviceGrid:
+def _on_devices(grid: DeviceGrid, devices: tuple[Device, ...]) -> DeviceGrid:
     """``grid`` with the ids of real devices for its numbers."""
-    if devices is None:
-        return grid
     processes: dict[int, list[int]] = {}
     for device in devices:
         processes.setdefault(device.process_index, []).append(device.id)
@@ -174,8 +211,18 @@ def _on_devices(grid: DeviceGrid, devices: tuple[Device, ...] | None) -> DeviceG
         grid,
         ids=tuple(device.id for device in devices),
         platform=devices[0].platform,
-        notes=_process_notes(processes),
+        notes=(*grid.notes, *_process_notes(processes)),
     )
+
+
+def _memory_notes(sharding: Any, devices: tuple[Device, ...] | None) -> tuple[str, ...]:
+    """The kind of memory, where it is not the one that the devices have for everything."""
+    kind = sharding.memory_kind
+    if kind is None or (
+        devices and kind == jax.sharding.SingleDeviceSharding(devices[0]).memory_kind
+    ):
+        return ()
+    return (f"in memory of kind {kind}",)
 
 
 def _process_notes(processes: dict[int, list[int]]) -> tuple[str, ...]:
@@ -222,26 +269,11 @@ def _is_explicit(sharding: Any) -> bool:
     return mesh is not None and bool(mesh.axis_names) and mesh.are_all_axes_explicit
 
 
-def _tiles_of(sharding: Any, rank: int, *, is_known: bool) -> HloSharding:
-    try:
-        if isinstance(sharding, JaxSharding):
-            return normal_form(sharding, rank)
-        return sharding.canonical_hlo(rank)
-    except ShardingError as error:
-        if error.slug != "rank-mismatch" or is_known:
-            raise
-        raise ShardingError(
-            "rank-mismatch",
-            f"{type(sharding).__name__} does not say how many dimensions the value has",
-            help="pass the shape as well",
-        ) from None
-
-
 def _devices_of(sharding: Any) -> tuple[Device, ...] | None:
     """The devices in the order in which the layout numbers them; ``None`` without devices."""
-    if isinstance(sharding, JaxSharding):
-        return device_order(sharding)
     try:
+        if isinstance(sharding, JaxSharding):
+            return device_order(sharding)
         return tuple(sharding.device_order)
     except ShardingError as error:
         if error.slug != "device-free":
