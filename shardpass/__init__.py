@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from shardpass.sharding import NamedSharding as NamedSharding
     from shardpass.sharding import P as P
     from shardpass.sharding import PartitionSpec as PartitionSpec
+    from shardpass.sharding import PmapSharding as PmapSharding
+    from shardpass.sharding import PositionalSharding as PositionalSharding
     from shardpass.sharding import Sharding as Sharding
     from shardpass.sharding import SingleDeviceSharding as SingleDeviceSharding
     from shardpass.sharding import make_mesh as make_mesh
@@ -53,6 +55,8 @@ _LAYER_OF = {
     "PartitionRules": "partition_rules",
     "PartitionSpec": "sharding",
     "Pass": "passes",
+    "PmapSharding": "sharding",
+    "PositionalSharding": "sharding",
     "Rule": "partition_rules",
     "Sharding": "sharding",
     "ShardingError": "diagnostics",
@@ -82,6 +86,8 @@ __all__ = [
     "PartitionRules",
     "PartitionSpec",
     "Pass",
+    "PmapSharding",
+    "PositionalSharding",
     "Rule",
     "Sharding",
     "ShardingError",

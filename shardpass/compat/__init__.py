@@ -32,6 +32,10 @@ What is here, by area:
     the classes of jaxlib that JAX's ``GSPMDSharding`` holds and takes, which ``jax.extend`` returns
     without naming them.
 
+``sharding_hooks``
+    what JAX asks of a sharding that is a class of its own: the members with an underscore, in terms
+    of the public ones of ours.
+
 The layer sits above ``canon`` and below ``sharding``. It may import jax and jaxlib, public or not;
 nothing else in the package imports ``jax._src`` or ``jaxlib``.
 """

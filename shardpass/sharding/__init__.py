@@ -45,25 +45,45 @@ from shardpass.sharding.conversion import (
     spec_to_tensor_sharding,
 )
 from shardpass.sharding.device_free import DeviceFreeSharding
+from shardpass.sharding.gspmd import GSPMDSharding
 from shardpass.sharding.mesh import Mesh, make_mesh
 from shardpass.sharding.named import NamedSharding
 from shardpass.sharding.output import enter_our_classes
 from shardpass.sharding.partition_spec import UNCONSTRAINED, P, PartitionSpec
 from shardpass.sharding.persistence import from_json, to_json
+from shardpass.sharding.pmap import PmapSharding
+from shardpass.sharding.pmap_spec import (
+    Chunked,
+    NoSharding,
+    Replicated,
+    ShardedAxis,
+    ShardingSpec,
+    Unstacked,
+)
+from shardpass.sharding.positional import PositionalSharding
 from shardpass.sharding.recorded_devices import RecordedDevices
 from shardpass.sharding.single_device import SingleDeviceSharding
 
 __all__ = [
     "UNCONSTRAINED",
+    "Chunked",
     "DeviceFreeSharding",
+    "GSPMDSharding",
     "Mesh",
     "NamedSharding",
+    "NoSharding",
     "P",
     "PartitionEntries",
     "PartitionSpec",
+    "PmapSharding",
+    "PositionalSharding",
     "RecordedDevices",
+    "Replicated",
+    "ShardedAxis",
     "Sharding",
+    "ShardingSpec",
     "SingleDeviceSharding",
+    "Unstacked",
     "as_mesh_shape",
     "as_partition_entries",
     "as_spec",
