@@ -98,15 +98,21 @@ class Arrangement(abc.ABC):
 
     def canonical_hlo(self, count: int, ndim: int) -> HloSharding:
         """The same as XLA's tile assignment."""
-        return canon.to_hlo(self.canonical(count, ndim))
+        return canon.to_hlo(self.canonical(count, ndim), self.manual_axes(count))
+
+    def manual_axes(self, count: int) -> tuple[str, ...]:
+        """The axes of the canonical form that are manual, in mesh order."""
+        return ()
 
     def shard_shape(self, count: int, global_shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape of the block that each device holds.
+        """The shape, in elements, of the block that each of ``count`` devices holds.
 
         Raises:
           ShardingError: ``rank-mismatch``, ``indivisible``.
         """
-        return self.canonical(count, len(global_shape)).shard_shape(global_shape)
+        layout = self.canonical(count, len(global_shape))
+        # A single device has no axes, and so its canonical form may have no dimensions.
+        return layout.shard_shape(global_shape) if layout.dims else global_shape
 
 
 @kept_by_state
@@ -198,6 +204,11 @@ class DeviceFreeSharding(_DeviceFreeSharding):
           ShardingError: ``rank-mismatch``, ``indivisible``.
         """
         return self._arrangement.shard_shape(self.num_devices, tuple(global_shape))
+
+    @property
+    def manual_axes(self) -> tuple[str, ...]:
+        """The axes of the canonical form that are manual, in mesh order."""
+        return self._arrangement.manual_axes(self.num_devices)
 
     @property
     def num_devices(self) -> int:

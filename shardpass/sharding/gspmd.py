@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import jax
 from jax.extend import sharding as jax_extend
@@ -18,9 +19,12 @@ from shardpass.compat.devices import Device
 from shardpass.diagnostics import ShardingError
 from shardpass.sharding.base import Sharding, alive
 from shardpass.sharding.conversion import spec_of
+from shardpass.sharding.device_free import Arrangement, from_numbered_state, numbered_state
 from shardpass.sharding.device_lists import checked_devices
 from shardpass.sharding.memory import check_memory_kind
 from shardpass.sharding.op_sharding import from_proto_bytes
+from shardpass.sharding.persistence import persistent
+from shardpass.sharding.saved import Saved
 
 AxisType = jax.sharding.AxisType
 JaxGSPMDSharding = jax_extend.GSPMDSharding
@@ -35,6 +39,7 @@ else:
     _GSPMDSharding = alive(JaxGSPMDSharding)
 
 
+@persistent
 class GSPMDSharding(_GSPMDSharding):
     """An array cut into tiles over ``devices`` as ``op_sharding`` says, in XLA's notation.
 
@@ -138,9 +143,7 @@ class GSPMDSharding(_GSPMDSharding):
     @functools.cached_property
     def manual_axes(self) -> tuple[str, ...]:
         """The axes of the canonical form that are manual, in mesh order."""
-        tiles = self._our_tiles
-        mesh = over_axes(tiles, len(self._our_devices), tiles.rank or 0).mesh
-        return tuple(axis.name for axis in _manual_axes(tiles, mesh))
+        return _Tiles(self._our_tiles).manual_axes(len(self._our_devices))
 
     # What JAX asks --------------------------------------------------------------------------------
 
@@ -198,6 +201,55 @@ class GSPMDSharding(_GSPMDSharding):
     def __repr__(self) -> str:
         memory = "" if self.memory_kind is None else f", memory_kind={self.memory_kind!r}"
         return f"GSPMDSharding({self._our_tiles}{memory})"
+
+    def _saved_state(self) -> dict[str, Any]:
+        return numbered_state(self, _Tiles(self._our_tiles))
+
+    @classmethod
+    def _from_saved(cls, saved: Saved) -> Any:
+        return from_numbered_state(saved, _Tiles)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tiles(Arrangement):
+    """Tiles, in the notation in which they were given."""
+
+    name: ClassVar[str] = "GSPMDSharding"
+    keys: ClassVar[tuple[str, ...]] = ("op_sharding",)
+
+    tiles: HloSharding
+
+    def canonical(self, count: int, ndim: int) -> TensorSharding:
+        return over_axes(self.tiles, count, ndim)
+
+    def canonical_hlo(self, count: int, ndim: int) -> HloSharding:
+        if self.tiles.rank is not None:
+            check_rank(ndim, self.tiles.rank, self.tiles.describe())
+        return self.tiles.without_names()
+
+    def manual_axes(self, count: int) -> tuple[str, ...]:
+        mesh = over_axes(self.tiles, count, self.tiles.rank or 0).mesh
+        return tuple(axis.name for axis in _manual_axes(self.tiles, mesh))
+
+    def is_fully_replicated(self, count: int) -> bool:
+        return self.tiles.is_replicated or count == 1
+
+    def on(self, devices: tuple[Device, ...], memory_kind: str | None) -> GSPMDSharding:
+        return GSPMDSharding(devices, self.tiles, memory_kind=memory_kind)
+
+    def state(self) -> dict[str, Any]:
+        # The metadata says how unreduced values combine, which the text itself does not.
+        return {"op_sharding": self.tiles.to_text(metadata=self.tiles.reduction is not None)}
+
+    @classmethod
+    def read(cls, fields: dict[str, Saved], count: int) -> _Tiles:
+        place = fields["op_sharding"]
+        text = place.text()
+        with place.building():
+            return cls(placed_tiles(_parsed(text), count))
+
+    def __str__(self) -> str:
+        return self.tiles.describe()
 
 
 def as_tiles(given: TilesLike) -> HloSharding:

@@ -43,6 +43,8 @@ class                      keys
 ``NamedSharding``          ``mesh`` and ``spec``: as above, without class and version;
                            [``memory_kind``]; [``logical_device_ids``]
 ``SingleDeviceSharding``   ``devices``: the one; [``memory_kind``]
+``GSPMDSharding``          ``devices``: in the order in which the tiles number them;
+                           ``op_sharding``: XLA's text; [``memory_kind``]
 =========================  =========================================================================
 
 *Devices* are a list of stretches of one platform, mostly one: ``{"platform": "cpu", "ids":
