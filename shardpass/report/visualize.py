@@ -25,7 +25,14 @@ from shardpass.report.device_grid import (
 from shardpass.report.grid_picture import numbers_text
 from shardpass.report.grid_svg import grid_svg
 from shardpass.report.grid_terminal import grid_renderables, grid_text
-from shardpass.sharding import NamedSharding, Sharding, as_mesh_shape
+from shardpass.sharding import (
+    GSPMDSharding,
+    NamedSharding,
+    PmapSharding,
+    PositionalSharding,
+    Sharding,
+    as_mesh_shape,
+)
 from shardpass.sharding.base import device_order, normal_form
 
 JaxSharding = jax.sharding.Sharding
@@ -154,7 +161,7 @@ def _of_numbered_devices(
     sharding: Any, shape: Shape | None, value: str, devices: tuple[Device, ...] | None
 ) -> DeviceGrid:
     """The grid under a sharding of a class that names no axes."""
-    rank = getattr(sharding, "ndim", 0) if shape is None else len(shape)
+    rank = _rank_of(sharding) if shape is None else len(shape)
     try:
         tiles = (
             normal_form(sharding, rank)
@@ -172,8 +179,19 @@ def _of_numbered_devices(
             raise
         # What a pmap takes apart: the devices hold less than a block, and no tile says that.
         blocks = _blocks_of(sharding, shape, devices)
-        return grid_of_blocks(blocks, shape, value=value, layout=_short(sharding))
+        return grid_of_blocks(blocks, shape, value=value, layout=_short(sharding, 160))
     return grid_of_hlo_sharding(tiles, shape, value=value, num_devices=sharding.num_devices)
+
+
+def _rank_of(sharding: Any) -> int:
+    """How many dimensions the sharding speaks of; 0 for one that has no number of its own."""
+    if isinstance(sharding, PositionalSharding):
+        return sharding.ndim
+    if isinstance(sharding, PmapSharding):
+        return len(sharding.sharding_spec.sharding)
+    if isinstance(sharding, GSPMDSharding):
+        return sharding.hlo_sharding.rank or 0
+    return 0
 
 
 def _blocks_of(sharding: Any, shape: Shape, devices: tuple[Device, ...]) -> np.ndarray:
@@ -272,7 +290,7 @@ def _is_explicit(sharding: Any) -> bool:
 def _devices_of(sharding: Any) -> tuple[Device, ...] | None:
     """The devices in the order in which the layout numbers them; ``None`` without devices."""
     try:
-        if isinstance(sharding, JaxSharding):
+        if isinstance(sharding, JaxSharding) and not isinstance(sharding, Sharding):
             return device_order(sharding)
         return tuple(sharding.device_order)
     except ShardingError as error:
@@ -303,6 +321,6 @@ def _sizes(shape: Sequence[int]) -> Shape:
     return sizes
 
 
-def _short(value: object) -> str:
+def _short(value: object, most: int = 80) -> str:
     text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
+    return text if len(text) <= most else f"{text[: most - 3]}..."

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import jax
 import numpy as np
 import pytest
-from jax.extend.sharding import GSPMDSharding
+from jax.extend.sharding import GSPMDSharding as JaxGspmdSharding
 from jax.sharding import AxisType
 
 import shardpass
@@ -18,7 +18,22 @@ from shardpass.canon import HloSharding, MeshShape, TensorSharding
 from shardpass.diagnostics import ShardingError
 from shardpass.report import Visualization
 from shardpass.report import visualize as visualize_of_the_layer
-from shardpass.sharding import Mesh, NamedSharding, P, SingleDeviceSharding
+from shardpass.sharding import (
+    Chunked,
+    GSPMDSharding,
+    Mesh,
+    NamedSharding,
+    NoSharding,
+    P,
+    PmapSharding,
+    PositionalSharding,
+    ShardedAxis,
+    ShardingSpec,
+    SingleDeviceSharding,
+    Unstacked,
+    from_json,
+    to_json,
+)
 
 visualize = shardpass.visualize
 MESH = Mesh.of(x=2, y=4)
@@ -70,15 +85,48 @@ def test_tiles(sharding: object) -> None:
     assert headline(shown) == "[8,6] {devices=[4,2]<=[2,4]T(1,0)}"
 
 
-def test_another_class_of_jax() -> None:
-    theirs = jax.jit(lambda x: x, out_shardings=NamedSharding(BOUND, P("y", "x")))
-    named = theirs(np.ones((8, 6))).sharding
-    gspmd = GSPMDSharding(jax.devices()[::-1], named._to_xla_hlo_sharding(2))
-    reversed_devices = {
+@pytest.mark.parametrize("make", [GSPMDSharding, JaxGspmdSharding])
+def test_gspmd_shardings_on_devices_in_another_order(make: type) -> None:
+    named = jax.sharding.NamedSharding(BOUND.to_jax(), jax.sharding.PartitionSpec("y", "x"))
+    sharding = make(jax.devices()[::-1], named._to_xla_hlo_sharding(2))
+    shown = visualize(sharding, (8, 6))
+    assert headline(shown) == "[8,6] {devices=[4,2]<=[2,4]T(1,0)}"
+    assert cells(shown) == {
         block: tuple(tuple(7 - device for device in part) for part in parts)
         for block, parts in CELLS.items()
     }
-    assert cells(visualize(gspmd, (8, 6))) == reversed_devices
+
+
+def test_positional_shardings() -> None:
+    sharding = PositionalSharding(jax.devices()).reshape(2, 4).T
+    assert cells(visualize(sharding, (8, 6))) == CELLS
+    assert cells(visualize(sharding)) == CELLS
+    copied = visualize(sharding.replicate(1), (8, 6))
+    assert cells(copied) == {(row, 0): ((row, row + 4),) for row in range(4)}
+
+
+def test_pmap_shardings_with_and_without_the_mapped_dimension() -> None:
+    devices = jax.devices()[::-1]
+    chunked = PmapSharding(devices, ShardingSpec((Chunked([8]), NoSharding()), (ShardedAxis(0),)))
+    taken_apart = PmapSharding(
+        devices, ShardingSpec((Unstacked(8), NoSharding()), (ShardedAxis(0),))
+    )
+    for sharding in (chunked, taken_apart):
+        shown = visualize(sharding, (8, 3))
+        assert cells(shown) == {(row, 0): ((7 - row,),) for row in range(8)}
+        assert shown.grid.bounds((2, 0)) == ((2, 3), (0, 3))
+    assert "{devices=[8,1]<=[8]}" in headline(visualize(chunked, (8, 3)))
+    assert "Unstacked(8)" in headline(visualize(taken_apart, (8, 3)))
+
+
+def test_shardings_that_wait_for_their_devices() -> None:
+    saved = to_json(GSPMDSharding(jax.devices(), "{devices=[4,2]<=[2,4]T(1,0)}"))
+    assert saved.count('"0..7"') == 1
+    waiting = from_json(saved.replace('"0..7"', '"100..107"'))
+    assert type(waiting).__name__ == "DeviceFreeSharding"
+    shown = visualize(waiting, (8, 6))
+    assert cells(shown) == CELLS
+    assert shown.grid.platform is None
 
 
 def test_an_array() -> None:
@@ -389,9 +437,11 @@ def test_types_do_not_tell_what_auto_axes_do() -> None:
 
 
 def test_a_sharding_that_does_not_say_its_rank() -> None:
-    sharding = GSPMDSharding(
-        jax.devices(), NamedSharding(BOUND, P("y", "x"))._to_xla_hlo_sharding(2)
-    )
     with pytest.raises(ShardingError, match="how many dimensions"):
         visualize(TakenApart())
-    assert visualize(sharding).grid.pieces == (4, 2)
+    for make in (GSPMDSharding, JaxGspmdSharding):
+        tiles = jax.sharding.NamedSharding(BOUND.to_jax(), jax.sharding.PartitionSpec("y", "x"))
+        sharding = make(jax.devices(), tiles._to_xla_hlo_sharding(2))
+        assert cells(visualize(sharding)) == CELLS
+    pmapped = PmapSharding.default((8, 3))
+    assert cells(visualize(pmapped)) == {(row, 0): ((row,),) for row in range(8)}
