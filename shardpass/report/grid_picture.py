@@ -181,7 +181,7 @@ class Picture:
     def devices_text(self, block: Place) -> str:
         """The devices of a block: ``0, 4``, ``0-255``, ``0, 64, … 4032 (64)``.
 
-        Parts are joined by what is to be done with them: ``0 + 1``, ``(0, 4) + (1, 5)``.
+        Parts are joined by what is to be done with them: ``0 + 1``, ``(0,4) + (1,5)``.
         """
         grid, dots = self.grid, self.signs.dots
         if grid.order is None:
@@ -192,7 +192,8 @@ class Picture:
         sign = {"sum": "+", "manual": "|"}.get(grid.parts_kind or "sum", grid.parts_kind)
         texts = [numbers_text(part, grid.copies, _MOST_PART_RUNS, dots) for part in parts]
         if grid.copies > 1:
-            texts = [f"({text})" for text in texts]
+            # Lines break at spaces, which are better between the parts.
+            texts = [f"({text.replace(', ', ',')})" for text in texts]
         if grid.parts >= _MOST_PARTS:
             texts = [*texts[:2], f"{dots} ({grid.parts})"]
         return f" {sign} ".join(texts)

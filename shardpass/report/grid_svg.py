@@ -26,8 +26,9 @@ _LEAST_CELL = 34
 _WIDEST = 960
 # Blocks are drawn as wide and as high as they are, within reason.
 _FLATTEST, _STEEPEST = 3.0, 0.75
-# In characters.
+# In characters; a lone column may be wider.
 _WIDEST_CELL = 14
+_WIDEST_LONE_CELL = 56
 _WIDEST_TEXT = 96
 
 _INK, _FAINT, _GROUND, _EDGE = "#1f2328", "#59636e", "#ffffff", "#8c959f"
@@ -165,7 +166,8 @@ class _Drawing:
 
     def _cell_lines(self, block: Place) -> list[str]:
         if block not in self._lines:
-            self._lines[block] = wrapped(self.picture.devices_text(block), _WIDEST_CELL)
+            widest = _WIDEST_CELL if len(self.picture.columns()) > 1 else _WIDEST_LONE_CELL
+            self._lines[block] = wrapped(self.picture.devices_text(block), widest)
         return self._lines[block]
 
     def _blocks(self, columns: Shown) -> Iterator[Place]:
