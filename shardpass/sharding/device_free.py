@@ -32,8 +32,10 @@ import numpy as np
 
 from shardpass import canon
 from shardpass.canon import HloSharding, TensorSharding
+from shardpass.compat import sharding_hooks
 from shardpass.compat.devices import Device
 from shardpass.diagnostics import ShardingError
+from shardpass.sharding import persistence
 from shardpass.sharding.base import Sharding, alive
 from shardpass.sharding.memory import check_memory_kind
 from shardpass.sharding.persistence import kept_by_state
@@ -42,10 +44,12 @@ from shardpass.sharding.saved import Saved
 
 if TYPE_CHECKING:
 
-    class _DeviceFreeSharding(Sharding, jax.sharding.Sharding): ...  # pyright: ignore
+    class _DeviceFreeSharding(  # pyright: ignore
+        Sharding, sharding_hooks.HookedSharding, jax.sharding.Sharding
+    ): ...
 
 else:
-    _DeviceFreeSharding = alive(jax.sharding.Sharding)
+    _DeviceFreeSharding = alive(sharding_hooks.HookedSharding)
 
 
 class Arrangement(abc.ABC):
@@ -95,6 +99,11 @@ class Arrangement(abc.ABC):
         """
 
     # What follows from it, unless the class knows better ------------------------------------------
+
+    @property
+    def has_tiles(self) -> bool:
+        """Whether the blocks have all dimensions of the value, which XLA's tiles have."""
+        return True
 
     def canonical_hlo(self, count: int, ndim: int) -> HloSharding:
         """The same as XLA's tile assignment."""
@@ -233,6 +242,21 @@ class DeviceFreeSharding(_DeviceFreeSharding):
         """
         return DeviceFreeSharding(self._arrangement, self._recorded, kind)
 
+    def is_equivalent_to(self, other: jax.sharding.Sharding, ndim: int) -> bool:
+        """Whether both give the same blocks of a value of ``ndim`` dimensions to the same numbers.
+
+        Never to a sharding with devices.
+
+        Raises:
+          ShardingError: ``abstract-type`` if ``other`` is no sharding; ``rank-mismatch``.
+        """
+        if self == other:
+            return True
+        theirs = getattr(other, "arrangement", self._arrangement)
+        if not (self._arrangement.has_tiles and theirs.has_tiles):
+            return False
+        return super().is_equivalent_to(other, ndim)
+
     def check_compatible_aval(self, aval_shape: Sequence[int]) -> None:
         """Raise ``rank-mismatch`` or ``indivisible`` for a shape that it does not divide."""
         self.shard_shape(aval_shape)
@@ -264,27 +288,28 @@ class DeviceFreeSharding(_DeviceFreeSharding):
         """Not known yet."""
         self._refuse("has_addressable_devices")
 
-    @property
-    def _device_assignment(self) -> tuple[Device, ...]:
-        self._refuse("place among JAX's devices")
+    def devices_indices_map(self, global_shape: Sequence[int]) -> dict[Device, Any]:
+        """Not known yet."""
+        self._refuse("devices_indices_map")
 
-    @property
-    def _addressable_device_assignment(self) -> tuple[Device, ...]:
-        self._refuse("place among JAX's devices")
+    def addressable_devices_indices_map(self, global_shape: Sequence[int]) -> dict[Device, Any]:
+        """Not known yet."""
+        self._refuse("addressable_devices_indices_map")
 
-    @property
-    def _internal_device_list(self) -> Any:
-        self._refuse("place among JAX's devices")
+    def refuse_jax(self) -> None:
+        """What JAX is told that asks for the devices."""
+        self._refuse("place in JAX")
 
-    def _to_xla_hlo_sharding(self, num_dimensions: int) -> Any:
-        self._refuse("place among JAX's devices")
+    def axes_for_shardy(self, ndim: int) -> TensorSharding:
+        """What JAX is told that lowers it."""
+        self._refuse("place in JAX")
 
-    def _to_sdy_sharding(self, num_dimensions: int, modify_wrt_axis_types: bool = False) -> Any:
-        self._refuse("place among JAX's devices")
-
-    @property
-    def _is_concrete(self) -> bool:
-        return False
+    def __getattr__(self, name: str) -> NoReturn:
+        what = self._arrangement.name if "_arrangement" in self.__dict__ else ""
+        message = f"a DeviceFreeSharding has no attribute {name!r}"
+        if what and hasattr(persistence.class_named(what), name):
+            message += f": {what} has, and bind() gives one"
+        raise AttributeError(message, name=name, obj=self)
 
     def _refuse(self, member: str) -> NoReturn:
         raise ShardingError(

@@ -45,6 +45,13 @@ class                      keys
 ``SingleDeviceSharding``   ``devices``: the one; [``memory_kind``]
 ``GSPMDSharding``          ``devices``: in the order in which the tiles number them;
                            ``op_sharding``: XLA's text; [``memory_kind``]
+``PositionalSharding``     ``devices``: in the order in which they were given; ``shape``: of the
+                           places; ``held``: which of the devices (0 is the first) are in them, as
+                           ids, place after place in row-major order; [``memory_kind``]
+``PmapSharding``           ``devices``: in row-major order; ``shape``: of their array;
+                           ``sharding``: for each dimension ``null``, ``{"chunked": [4]}`` or
+                           ``{"unstacked": 4}``; ``mesh_mapping``: for each dimension of the mesh
+                           ``{"sharded_axis": 0}`` or ``{"replicated": 2}``; [``memory_kind``]
 =========================  =========================================================================
 
 *Devices* are a list of stretches of one platform, mostly one: ``{"platform": "cpu", "ids":
@@ -139,6 +146,11 @@ def kept_by_state(joining: C) -> C:
     for name, member in members.items():
         setattr(joining, name, member)
     return joining
+
+
+def class_named(name: str) -> type[Any]:
+    """The class that was entered under ``name``."""
+    return _classes[name]
 
 
 def state_of(value: Saveable) -> dict[str, Any]:

@@ -4,30 +4,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
 
-from shardpass.canon import HloSharding
+from shardpass.canon import HloSharding, TensorSharding
 from shardpass.compat import lowering, sharding_hooks
 from shardpass.compat.devices import Device
 from shardpass.diagnostics import ShardingError
 from shardpass.sharding.base import device_order, normal_form
+from shardpass.sharding.device_free import Arrangement, from_numbered_state, numbered_state
+from shardpass.sharding.persistence import persistent
 from shardpass.sharding.pmap_spec import (
     Chunked,
     NoSharding,
     Replicated,
     ShardedAxis,
     ShardingSpec,
-    Unstacked,
     check_mapped,
 )
-from shardpass.sharding.standalone import StandaloneSharding, device_array
+from shardpass.sharding.saved import Saved
+from shardpass.sharding.standalone import StandaloneSharding, device_array, over_all
 
 JaxSharding = jax.sharding.Sharding
 
 
+@persistent
 class PmapSharding(StandaloneSharding):
     """One element of each mapped dimension on each of ``devices``, as ``sharding_spec`` says.
 
@@ -221,10 +225,7 @@ class PmapSharding(StandaloneSharding):
           ShardingError: ``rank-mismatch``; ``not-expressible``, where a dimension is ``Unstacked``,
             with the ``Chunked`` spec to use instead.
         """
-        tiles = self._spec.to_hlo()
-        if not tiles.is_replicated:  # As which vmap leaves it, for values of one dimension more.
-            self._spec.check_rank(ndim)
-        return tiles
+        return self._spec.tiles_of(ndim)
 
     def shard_shape(self, global_shape: Sequence[int]) -> tuple[int, ...]:
         """The shape, in elements, of the block that each device holds.
@@ -235,20 +236,7 @@ class PmapSharding(StandaloneSharding):
         Raises:
           ShardingError: ``rank-mismatch``; ``mapped-size``.
         """
-        shape = tuple(global_shape)
-        self._spec.check_rank(len(shape))
-        found = list(shape)
-        lost = None
-        for dim, entry in enumerate(self._spec.sharding):
-            if isinstance(entry, Chunked):
-                check_mapped(dim, shape[dim], entry.pieces, shape)
-                found[dim] = 1
-            elif isinstance(entry, Unstacked):
-                check_mapped(dim, shape[dim], entry.size, shape)
-                lost = dim if lost is None else lost
-        if lost is not None:
-            del found[lost]
-        return tuple(found)
+        return self._spec.shard_shape(global_shape)
 
     def devices_indices_map(self, global_shape: Sequence[int]) -> dict[Device, Any]:
         """For each device, the block of the global array that it holds.
@@ -312,6 +300,61 @@ class PmapSharding(StandaloneSharding):
             f"device_platform={self._devices[0].platform.upper()}, "
             f"device_shape={self._array.shape}{self._memory_text()})"
         )
+
+    def _saved_state(self) -> dict[str, Any]:
+        return numbered_state(self, _Mapping(self._spec, self._array.shape))
+
+    @classmethod
+    def _from_saved(cls, saved: Saved) -> Any:
+        return from_numbered_state(saved, _Mapping)
+
+
+@dataclass(frozen=True, slots=True)
+class _Mapping(Arrangement):
+    """A spec over an array of devices of ``shape``, in row-major order."""
+
+    name: ClassVar[str] = "PmapSharding"
+    keys: ClassVar[tuple[str, ...]] = ("shape", "sharding", "mesh_mapping")
+
+    spec: ShardingSpec
+    shape: tuple[int, ...]
+
+    def canonical(self, count: int, ndim: int) -> TensorSharding:
+        return over_all(self.canonical_hlo(count, ndim), ndim, count)
+
+    def canonical_hlo(self, count: int, ndim: int) -> HloSharding:
+        return self.spec.tiles_of(ndim)
+
+    @property
+    def has_tiles(self) -> bool:
+        return not self.spec.has_unstacked
+
+    def is_fully_replicated(self, count: int) -> bool:
+        return self.spec.is_replicated
+
+    def shard_shape(self, count: int, global_shape: tuple[int, ...]) -> tuple[int, ...]:
+        return self.spec.shard_shape(global_shape)
+
+    def on(self, devices: tuple[Device, ...], memory_kind: str | None) -> PmapSharding:
+        array = np.array(devices, dtype=object).reshape(self.shape)
+        return PmapSharding(array, self.spec, memory_kind=memory_kind)
+
+    def state(self) -> dict[str, Any]:
+        return {"shape": list(self.shape), **self.spec.state()}
+
+    @classmethod
+    def read(cls, fields: dict[str, Saved], count: int) -> _Mapping:
+        shape = tuple(size.whole() for size in fields["shape"].items())
+        if math.prod(shape) != count or min(shape, default=1) < 1:
+            raise fields["shape"].error(f"{count} devices are no array of shape {shape}")
+        spec = ShardingSpec.read(fields)
+        wanted = math.prod(spec.mesh_shape)
+        if wanted != count:
+            raise fields["devices"].error(f"{count} devices, and {spec!r} is for {wanted}")
+        return cls(spec, shape)
+
+    def __str__(self) -> str:
+        return str(self.spec)
 
 
 def in_jax_results(

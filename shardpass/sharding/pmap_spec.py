@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -20,6 +20,7 @@ import numpy as np
 
 from shardpass.canon import HloSharding, SubgroupType, TileAssignment, layout
 from shardpass.diagnostics import ShardingError
+from shardpass.sharding.saved import Saved
 
 Index: TypeAlias = tuple[slice | int, ...]
 
@@ -224,6 +225,41 @@ class ShardingSpec:
                 f"{self!r} has {len(self.sharding)} dimensions, the value has {rank}",
             )
 
+    def shard_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """The shape of the block of an array of ``shape`` that each device holds.
+
+        A :class:`Chunked` dimension becomes 1. The first :class:`Unstacked` one is left out, as JAX
+        had it: it knew no second.
+
+        Raises:
+          ShardingError: ``rank-mismatch``; ``mapped-size``.
+        """
+        shape = tuple(shape)
+        self.check_rank(len(shape))
+        found = list(shape)
+        lost = None
+        for dim, entry in enumerate(self.sharding):
+            if isinstance(entry, Chunked):
+                check_mapped(dim, shape[dim], entry.pieces, shape)
+                found[dim] = 1
+            elif isinstance(entry, Unstacked):
+                check_mapped(dim, shape[dim], entry.size, shape)
+                lost = dim if lost is None else lost
+        if lost is not None:
+            del found[lost]
+        return tuple(found)
+
+    def tiles_of(self, ndim: int) -> HloSharding:
+        """:meth:`to_hlo` for values of ``ndim`` dimensions: of any number, where none is cut.
+
+        Raises:
+          ShardingError: ``rank-mismatch``; ``not-expressible``.
+        """
+        tiles = self.to_hlo()
+        if not tiles.is_replicated:  # As which vmap leaves it, for values of one dimension more.
+            self.check_rank(ndim)
+        return tiles
+
     def to_hlo(self) -> HloSharding:
         """The tiles, over devices numbered in row-major order of :attr:`mesh_shape`.
 
@@ -296,8 +332,62 @@ class ShardingSpec:
         found.sort(key=lambda entry: -entry[0])
         return cls(sharding, [entry for _, entry in found])
 
+    def state(self) -> dict[str, Any]:
+        """JSON values, from which :meth:`read` makes it again."""
+        return {
+            "sharding": [_dim_state(entry) for entry in self.sharding],
+            "mesh_mapping": [
+                {"replicated": entry.replicas}
+                if isinstance(entry, Replicated)
+                else {"sharded_axis": entry.axis}
+                for entry in self.mesh_mapping
+            ],
+        }
+
+    @classmethod
+    def read(cls, fields: Mapping[str, Saved]) -> ShardingSpec:
+        """The inverse of :meth:`state`.
+
+        Raises:
+          ShardingError: ``bad-state``, ``bad-spec``, with the place.
+        """
+        sharding = [_dim_from(entry) for entry in fields["sharding"].items()]
+        mapping = [_mesh_dim_from(entry) for entry in fields["mesh_mapping"].items()]
+        with fields["mesh_mapping"].building():
+            return cls(sharding, mapping)
+
     def __repr__(self) -> str:
         return f"ShardingSpec({self.sharding}, {self.mesh_mapping})"
+
+
+def _dim_state(entry: DimSpec) -> dict[str, Any] | None:
+    if isinstance(entry, Chunked):
+        return {"chunked": entry.chunks}
+    return {"unstacked": entry.size} if isinstance(entry, Unstacked) else None
+
+
+def _dim_from(saved: Saved) -> DimSpec:
+    if saved.value is None:
+        return NoSharding()
+    fields = saved.fields((), ("chunked", "unstacked"))
+    with saved.building():
+        match fields:
+            case {"chunked": chunks} if len(fields) == 1:
+                return Chunked([size.whole() for size in chunks.items()])
+            case {"unstacked": size} if len(fields) == 1:
+                return Unstacked(size.whole())
+    raise saved.error('null, {"chunked": [4]} or {"unstacked": 4} is needed')
+
+
+def _mesh_dim_from(saved: Saved) -> MeshDim:
+    fields = saved.fields((), ("sharded_axis", "replicated"))
+    with saved.building():
+        match fields:
+            case {"sharded_axis": axis} if len(fields) == 1:
+                return ShardedAxis(axis.whole())
+            case {"replicated": replicas} if len(fields) == 1:
+                return Replicated(replicas.whole())
+    raise saved.error('{"sharded_axis": 0} or {"replicated": 2} is needed')
 
 
 def check_mapped(dim: int, size: int, count: int, shape: tuple[int, ...]) -> None:

@@ -6,20 +6,26 @@ import functools
 import math
 import operator
 from collections.abc import Iterable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
 
-from shardpass.canon import HloSharding, SubgroupType, TileAssignment
+from shardpass.canon import HloSharding, SubgroupType, TensorSharding, TileAssignment
 from shardpass.compat import lowering
 from shardpass.diagnostics import ShardingError
 from shardpass.sharding.base import device_order, normal_form
-from shardpass.sharding.standalone import StandaloneSharding, device_array
+from shardpass.sharding.device_free import Arrangement, from_numbered_state, numbered_state
+from shardpass.sharding.persistence import persistent
+from shardpass.sharding.recorded_devices import ids_text, read_ids
+from shardpass.sharding.saved import Saved
+from shardpass.sharding.standalone import StandaloneSharding, device_array, over_all
 
 JaxSharding = jax.sharding.Sharding
 
 
+@persistent
 class PositionalSharding(StandaloneSharding):
     """Dimension ``i`` of the data is cut into ``shape[i]`` pieces, and place decides who holds one.
 
@@ -241,7 +247,7 @@ class PositionalSharding(StandaloneSharding):
           ShardingError: ``rank-mismatch``.
         """
         if len(aval_shape) != self.ndim and not self.is_fully_replicated:
-            self._refuse_rank(len(aval_shape))
+            raise _wrong_rank(self.shape, len(aval_shape))
 
     def rank_for_jax(self, ndim: int) -> int:
         """:attr:`ndim`, for a value that has more: JAX adds to it under ``vmap``."""
@@ -253,27 +259,7 @@ class PositionalSharding(StandaloneSharding):
         Raises:
           ShardingError: ``rank-mismatch``; a value may only lack leading dimensions of size 1.
         """
-        if self.is_fully_replicated:
-            return HloSharding.replicated()
-        missing = self.ndim - ndim
-        if missing < 0 or math.prod(self.shape[:missing]) != 1:
-            self._refuse_rank(ndim)
-        replicas = self._held.shape[-1]
-        sizes = self.shape[missing:]
-        tile = TileAssignment.of_array(self._held.reshape(*sizes, replicas))
-        if replicas == 1:
-            return HloSharding.tiled((tile.as_iota() or tile).reshaped(sizes))
-        return HloSharding.tiled(tile.as_iota() or tile, (SubgroupType.REPLICATED,))
-
-    def _refuse_rank(self, ndim: int) -> None:
-        raise ShardingError(
-            "rank-mismatch",
-            f"the sharding has {self.ndim} dimensions ({_tiles(self.shape)}), the value has {ndim}",
-            help=f"reshape the sharding to {ndim} dimensions first, such as "
-            f"reshape{_tuple((-1, *(1,) * (ndim - 1)))}"
-            if ndim
-            else "replicate the sharding: a value without dimensions cannot be cut",
-        )
+        return _tiles_of(self._held, ndim)
 
     def _content(self) -> Any:
         return self._places
@@ -294,6 +280,88 @@ class PositionalSharding(StandaloneSharding):
         )
         memory = "" if self._memory_kind is None else f", memory_kind={self._memory_kind}"
         return f"{name}({body}{memory}, shape={self.shape})"
+
+    def _saved_state(self) -> dict[str, Any]:
+        return numbered_state(self, _Places(self.shape, tuple(self._held.ravel().tolist())))
+
+    @classmethod
+    def _from_saved(cls, saved: Saved) -> Any:
+        return from_numbered_state(saved, _Places)
+
+
+@dataclass(frozen=True, slots=True)
+class _Places(Arrangement):
+    """Places in an array of ``shape``, each with as many devices.
+
+    Attributes:
+      shape: of the places.
+      held: which devices are in them, ascending in each, place after place in row-major order.
+    """
+
+    name: ClassVar[str] = "PositionalSharding"
+    keys: ClassVar[tuple[str, ...]] = ("shape", "held")
+
+    shape: tuple[int, ...]
+    held: tuple[int, ...]
+
+    def _array(self) -> np.ndarray:
+        return np.array(self.held, dtype=np.int64).reshape(*self.shape, -1)
+
+    def canonical(self, count: int, ndim: int) -> TensorSharding:
+        return over_all(self.canonical_hlo(count, ndim), ndim, count)
+
+    def canonical_hlo(self, count: int, ndim: int) -> HloSharding:
+        return _tiles_of(self._array(), ndim)
+
+    def is_fully_replicated(self, count: int) -> bool:
+        return math.prod(self.shape) == 1
+
+    def on(self, devices: tuple[Any, ...], memory_kind: str | None) -> PositionalSharding:
+        return PositionalSharding(devices, memory_kind=memory_kind)._remade(self._array())
+
+    def state(self) -> dict[str, Any]:
+        return {"shape": list(self.shape), "held": ids_text(self.held)}
+
+    @classmethod
+    def read(cls, fields: dict[str, Saved], count: int) -> _Places:
+        shape = tuple(size.whole() for size in fields["shape"].items())
+        places = math.prod(shape)
+        if min(shape, default=1) < 1 or count % places:
+            raise fields["shape"].error(f"{count} devices cannot be in places of shape {shape}")
+        held = np.array(read_ids(fields["held"], count), dtype=np.int64)
+        if np.any(np.sort(held) != np.arange(count)):
+            raise fields["held"].error(f"each of 0..{count - 1} is needed once")
+        ascending = np.sort(held.reshape(places, -1), axis=-1)
+        return cls(shape, tuple(ascending.ravel().tolist()))
+
+    def __str__(self) -> str:
+        return f"of shape {_tuple(self.shape)}"
+
+
+def _tiles_of(held: np.ndarray, ndim: int) -> HloSharding:
+    """What ``held`` is for values of ``ndim`` dimensions."""
+    *shape, replicas = held.shape
+    if math.prod(shape) == 1:
+        return HloSharding.replicated()
+    missing = len(shape) - ndim
+    if missing < 0 or math.prod(shape[:missing]) != 1:
+        raise _wrong_rank(shape, ndim)
+    sizes = shape[missing:]
+    tile = TileAssignment.of_array(held.reshape(*sizes, replicas))
+    if replicas == 1:
+        return HloSharding.tiled((tile.as_iota() or tile).reshaped(sizes))
+    return HloSharding.tiled(tile.as_iota() or tile, (SubgroupType.REPLICATED,))
+
+
+def _wrong_rank(shape: Sequence[int], ndim: int) -> ShardingError:
+    return ShardingError(
+        "rank-mismatch",
+        f"the sharding has {len(shape)} dimensions ({_tiles(shape)}), the value has {ndim}",
+        help=f"reshape the sharding to {ndim} dimensions first, such as "
+        f"reshape{_tuple((-1, *(1,) * (ndim - 1)))}"
+        if ndim
+        else "replicate the sharding: a value without dimensions cannot be cut",
+    )
 
 
 class _Place:
@@ -363,7 +431,7 @@ def _without_unknown(sizes: tuple[int, ...], total: int) -> tuple[int, ...]:
     return tuple(total // known if size == -1 else size for size in sizes)
 
 
-def _tiles(shape: tuple[int, ...]) -> str:
+def _tiles(shape: Sequence[int]) -> str:
     return f"{math.prod(shape)} tiles of shape {_tuple(shape)}"
 
 

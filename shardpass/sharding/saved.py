@@ -134,6 +134,8 @@ class Saved:
         try:
             yield
         except ShardingError as error:
+            if error.slug == "bad-state":  # Has a place, within this one.
+                raise
             raise error.about(self.place) from None
 
     def _wrong(self, needed: str) -> ShardingError:
