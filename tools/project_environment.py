@@ -124,6 +124,11 @@ def read_stamp(folder: Path) -> Mapping[str, object]:
         return {}
 
 
+def write_stamp(folder: Path, stamp: Mapping[str, object]) -> None:
+    """Note that an installation in the folder is finished, and what it depends on."""
+    (folder / _STAMP).write_text(json.dumps(stamp, indent=1), encoding="utf-8")
+
+
 @contextlib.contextmanager
 def locked(name: str) -> Iterator[None]:
     """Hold the project's lock of that name; wait while another command holds it."""
@@ -204,5 +209,5 @@ def _install(
         check=True,
     )
     stamp = {"key": key, "jax": version.stdout.strip()}
-    (folder / _STAMP).write_text(json.dumps(stamp, indent=1), encoding="utf-8")
+    write_stamp(folder, stamp)
     return stamp

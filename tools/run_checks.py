@@ -3,7 +3,8 @@
 Static: ruff, basedpyright, the layers of imports, the linter of lit tests (which
 also runs each pass's tests without the pass and wants them to fail). Then all
 tests, warnings as errors, on Python 3.11 with jax 0.10.2 and on Python 3.12 with
-the newest jax. Environments: .venv-3.11 and .venv-3.12, made on the first run.
+the newest jax. Environments: .venv-3.11 and .venv-3.12, made on the first run, and
+.venv-historical, whose older jax some tests compare with.
 
     ./tools/check            # all of it
     ./tools/check --static   # without the tests
@@ -19,6 +20,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from historical_jax import offer_historical_jax
 from project_environment import (
     PROJECT,
     Environment,
@@ -108,6 +110,10 @@ def main(arguments: Sequence[str]) -> int:
 
     for name, command in static_commands(environments):
         steps.append(timed(name, lambda command=command: run_command(command)))
+    if not options.static:
+        fault = offer_historical_jax()
+        if fault:
+            steps.append(Step("tests beside jax 0.4.38", f"skipped: {fault}"))
     for environment in [] if options.static else environments:
 
         def tests(environment: Environment = environment) -> str:

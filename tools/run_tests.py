@@ -4,7 +4,8 @@
     ./tools/test tests/canon -k mesh            # arguments go to pytest ...
     ./tools/test lit_tests/passes/strip.mlir    # ... and paths of lit tests to lit
 
-Makes the environment .venv on the first run.
+Makes the environment .venv on the first run, and .venv-historical, whose older jax some tests
+compare with.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from historical_jax import offer_historical_jax
 from project_environment import PROJECT, make_environment, say, this_python
 from project_tests import Counts, run_all, run_lit, run_pytest
 
@@ -32,6 +34,7 @@ def main(arguments: Sequence[str]) -> int:
         print(__doc__)
         return 0
     environment = make_environment(".venv", this_python(), ["examples", "test"])
+    offer_historical_jax()
     if not arguments:
         counts = run_all(environment)
         if counts is None:
