@@ -37,6 +37,7 @@ from shardpass.sharding.mesh_checks import (
     axis_types_of,
     check_axes,
     check_devices,
+    local_block,
     refuse_too_few,
 )
 from shardpass.sharding.persistence import persistent
@@ -303,11 +304,9 @@ class Mesh(_Standing):
         """The part of the mesh that this process holds, if it is a block of it.
 
         Raises:
-          ShardingError: ``device-free``.
+          ShardingError: ``device-free``; ``not-local``, if it is none.
         """
-        local = self.require_devices("local_mesh").local_mesh
-        # JAX's own forgets the axis types.
-        return Mesh.from_jax(local.update(axis_types=self.axis_types))
+        return Mesh.from_jax(local_block(self.require_devices("local_mesh")))
 
     @property
     def is_multi_process(self) -> bool:
