@@ -229,12 +229,15 @@ class ShardingSpec:
         """The shape of the block of an array of ``shape`` that each device holds.
 
         A :class:`Chunked` dimension becomes 1. The first :class:`Unstacked` one is left out, as JAX
-        had it: it knew no second.
+        had it: it knew no second. Where none is mapped, the array has any number of dimensions, as
+        JAX had it too, and as ``vmap`` needs it.
 
         Raises:
           ShardingError: ``rank-mismatch``; ``mapped-size``.
         """
         shape = tuple(shape)
+        if all(isinstance(entry, NoSharding) for entry in self.sharding):
+            return shape
         self.check_rank(len(shape))
         found = list(shape)
         lost = None
