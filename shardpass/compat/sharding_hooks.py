@@ -60,14 +60,23 @@ class HookedSharding(_Base):
         self.refuse_jax()
         return self.device_list
 
-    @property
+    @functools.cached_property
     def _device_assignment(self) -> tuple[Device, ...]:
         """The devices in the order in which XLA numbers them."""
         return tuple(self._internal_device_list)
 
     def _to_xla_hlo_sharding(self, num_dimensions: int) -> Any:
         """jaxlib's object: what GSPMD is told, and what JAX compares layouts by."""
-        return _jaxlib_hlo(str(self.canonical_hlo(self.rank_for_jax(num_dimensions))))
+        found = self._jaxlib_tiles.get(num_dimensions)
+        if found is None:
+            tiles = self.canonical_hlo(self.rank_for_jax(num_dimensions))
+            found = self._jaxlib_tiles[num_dimensions] = _jaxlib_hlo(str(tiles))
+        return found
+
+    @functools.cached_property
+    def _jaxlib_tiles(self) -> dict[int, Any]:
+        """What JAX was told so far, by the number of dimensions: it asks at every call."""
+        return {}
 
     def _to_sdy_sharding(self, num_dimensions: int, modify_wrt_axis_types: bool = False) -> Any:
         """JAX's description of an ``sdy.sharding``: what Shardy is told."""

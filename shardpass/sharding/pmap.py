@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -75,6 +76,7 @@ class PmapSharding(StandaloneSharding):
         array.flags.writeable = False
         self._array = array
         self._spec = sharding_spec
+        self._has_tiles = not sharding_spec.has_unstacked
 
     @classmethod
     def default(
@@ -236,7 +238,7 @@ class PmapSharding(StandaloneSharding):
         Raises:
           ShardingError: ``rank-mismatch``; ``mapped-size``.
         """
-        return self._spec.shard_shape(global_shape)
+        return _shard_shape(self, tuple(global_shape))
 
     def devices_indices_map(self, global_shape: Sequence[int]) -> dict[Device, Any]:
         """For each device, the block of the global array that it holds.
@@ -248,7 +250,7 @@ class PmapSharding(StandaloneSharding):
           ShardingError: as :meth:`shard_shape`.
         """
         self.shard_shape(global_shape)
-        if not self._spec.has_unstacked:
+        if self._has_tiles:
             return super().devices_indices_map(global_shape)
         blocks = self._spec.indices(tuple(global_shape)).flat
         return dict(zip(self._devices, blocks, strict=True))
@@ -259,6 +261,9 @@ class PmapSharding(StandaloneSharding):
         Raises:
           ShardingError: as :meth:`shard_shape`.
         """
+        if self._has_tiles:
+            self.shard_shape(global_shape)
+            return super().addressable_devices_indices_map(global_shape)
         whole = self.devices_indices_map(global_shape)
         return {device: whole[device] for device in whole if device in self.addressable_devices}
 
@@ -355,6 +360,11 @@ class _Mapping(Arrangement):
 
     def __str__(self) -> str:
         return str(self.spec)
+
+
+@functools.lru_cache(maxsize=4096)
+def _shard_shape(sharding: PmapSharding, shape: tuple[int, ...]) -> tuple[int, ...]:
+    return sharding.sharding_spec.shard_shape(shape)
 
 
 def in_jax_results(
