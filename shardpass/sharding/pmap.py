@@ -48,8 +48,9 @@ class PmapSharding(StandaloneSharding):
       memory_kind: ``"device"``, ``"pinned_host"``, ...; the default of the devices if left out.
 
     Raises:
-      ShardingError: ``device-count`` for no devices, or another number than the spec speaks of;
-        ``abstract-type``, ``duplicate-device``, ``mixed-backends``; ``memory-kind``.
+      ShardingError: ``device-count`` for another number of devices than the spec speaks of;
+        ``not-enough-devices`` for none; ``abstract-type``, ``duplicate-device``,
+        ``mixed-backends``; ``memory-kind``.
     """
 
     def __init__(

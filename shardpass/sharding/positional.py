@@ -42,8 +42,8 @@ class PositionalSharding(StandaloneSharding):
       memory_kind: ``"device"``, ``"pinned_host"``, ...; the default of the devices if left out.
 
     Raises:
-      ShardingError: ``device-count`` for an empty list; ``abstract-type``, ``duplicate-device``,
-        ``mixed-backends``; ``memory-kind``.
+      ShardingError: ``not-enough-devices`` for an empty list; ``abstract-type``,
+        ``duplicate-device``, ``mixed-backends``; ``memory-kind``.
     """
 
     def __init__(
