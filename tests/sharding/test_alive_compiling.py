@@ -7,25 +7,31 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.sharding.alive import ALL, NAMED, X, comes_back, compiles, partitioned_by, same
+from shardpass.sharding import GSPMDSharding, PmapSharding
+from tests.sharding.alive import (
+    ALL,
+    NAMED,
+    X,
+    comes_back,
+    compiles,
+    partitioned_by,
+    same,
+    under_both,
+)
 
 CAN_CONSTRAIN = [case for case in ALL if not case.is_explicit]
 
 
-@pytest.fixture(params=["shardy", "gspmd"], autouse=True)
-def partitioner(request):
-    with partitioned_by(request.param):
-        yield request.param
-
-
-@pytest.fixture(params=ALL, ids=str)
+@pytest.fixture(params=under_both(ALL), ids=str)
 def case(request):
-    return request.param
+    with partitioned_by(request.param.partitioner):
+        yield request.param.case
 
 
-@pytest.fixture(params=CAN_CONSTRAIN, ids=str)
+@pytest.fixture(params=under_both(CAN_CONSTRAIN), ids=str)
 def constrained(request):
-    return request.param
+    with partitioned_by(request.param.partitioner):
+        yield request.param.case
 
 
 def both_ways(case, run, whole):
@@ -152,7 +158,12 @@ def test_constraint(constrained):
     def run(s):
         return jax.jit(lambda a: jax.lax.with_sharding_constraint(a * 2, s))(X)
 
-    comes_back(both_ways(constrained, run, X * 2), constrained)
+    out = both_ways(constrained, run, X * 2)
+    if type(constrained.ours) is PmapSharding:
+        # JAX does not say the shape of the result, without which there is no PmapSharding.
+        assert type(out.sharding) is GSPMDSharding
+    else:
+        comes_back(out, constrained)
 
 
 def test_constraint_against_the_arguments(constrained):
@@ -180,7 +191,7 @@ def test_shape_dtype_struct(case):
     assert type(abstract.sharding) is type(case.ours)
     theirs = jax.ShapeDtypeStruct(X.shape, X.dtype, sharding=case.theirs)
     assert (abstract == theirs) == case.equal
-    assert abstract.update(shape=(16, 8)).sharding == case.ours
+    assert abstract.update(dtype=np.int32).sharding == case.ours
 
 
 def test_eval_shape(case):
@@ -296,8 +307,13 @@ def test_as_a_static_argument(case):
     assert out.sharding.is_equivalent_to(case.ours, 2)
 
 
-@pytest.mark.parametrize("named", NAMED, ids=str)
-def test_export(named, partitioner):
+@pytest.fixture(params=under_both(NAMED), ids=str)
+def named(request):
+    with partitioned_by(request.param.partitioner):
+        yield request.param.case
+
+
+def test_export(named):
     """Written, read again and called: the names survive."""
 
     def written_and_read(s):
@@ -314,7 +330,7 @@ def test_export(named, partitioner):
     ours, theirs = written_and_read(named.ours), written_and_read(named.theirs)
     # The lines of this file at which the two were made are part of the text.
     assert _without_locations(ours.mlir_module()) == _without_locations(theirs.mlir_module())
-    if partitioner == "gspmd":
+    if not jax.config.jax_use_shardy_partitioner:
         return  # JAX lowers no call of an exported program under GSPMD, with its own class neither
     one = jax.jit(ours.call)(jax.device_put(X, named.ours))
     other = jax.jit(theirs.call)(jax.device_put(X, named.theirs))

@@ -85,6 +85,13 @@ def test_device_put_with_donation(case):
 
 @pytest.mark.parametrize("target", ALL, ids=str)
 def test_device_put_from_every_layout_to_every_other(case, target):
+    if not case.can_move_to(target):
+        # A limit of JAX's, for its own GSPMDSharding too; the way round is through the host.
+        source = jax.device_put(X, case.ours)
+        with pytest.raises(AssertionError):
+            jax.device_put(source, target.ours)
+        both_ways(target, lambda sharding: jax.device_put(np.asarray(source), sharding))
+        return
     for start in (case.ours, case.theirs):
         source = jax.device_put(X, start)
         ours, theirs = (jax.device_put(source, end) for end in (target.ours, target.theirs))

@@ -7,34 +7,51 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from shardpass.sharding import NamedSharding, P
-from tests.sharding.alive import ALL, X, comes_back, partitioned_by, same
+from shardpass.sharding import NamedSharding, P, PmapSharding
+from tests.sharding.alive import ALL, X, comes_back, partitioned_by, same, under_both
 
-CAN_CONSTRAIN = [case for case in ALL if not case.is_explicit]
+# Layouts that others contain: transformations compile much.
+PLAINER = {"grouped", "some", "gspmd-x-y", "gspmd-replicated", "positional-x-y", "pmap-columns"}
+CAN_CONSTRAIN = [case for case in ALL if not case.is_explicit and case.name not in PLAINER]
 # JAX scans over no dimension that Explicit axes cut.
 CAN_SCAN = [case for case in ALL if not case.is_explicit or case.spec[0] is None]
 STACK = np.stack([X, X + 100, X * 2, -X])
 
 
-@pytest.fixture(params=["shardy", "gspmd"], autouse=True)
+@pytest.fixture(params=["shardy", "gspmd"])
 def partitioner(request):
     with partitioned_by(request.param):
         yield request.param
 
 
-@pytest.fixture(params=ALL, ids=str)
+@pytest.fixture(params=under_both(ALL), ids=str)
 def case(request):
-    return request.param
+    with partitioned_by(request.param.partitioner):
+        yield request.param.case
 
 
-@pytest.fixture(params=CAN_CONSTRAIN, ids=str)
+@pytest.fixture(params=under_both(CAN_CONSTRAIN), ids=str)
 def constrained(request):
-    return request.param
+    with partitioned_by(request.param.partitioner):
+        yield request.param.case
+
+
+@pytest.fixture(params=under_both(CAN_SCAN), ids=str)
+def scanned(request):
+    with partitioned_by(request.param.partitioner):
+        yield request.param.case
 
 
 def both_ways(case, run, whole):
     """What ``run(sharding)`` gives with ours, compared with what it gives with JAX's."""
     ours, theirs = run(case.ours), run(case.theirs)
+    same(ours, theirs, whole)
+    return ours
+
+
+def like_named(case, run, whole):
+    """As :func:`both_ways`, beside a ``NamedSharding``: JAX maps no other class of its own."""
+    ours, theirs = run(case.ours), run(case.twin)
     same(ours, theirs, whole)
     return ours
 
@@ -46,7 +63,7 @@ def test_vmap_over_a_constraint(constrained):
         same(mapped(jnp.asarray(STACK)), out, STACK * 2)
         return out
 
-    both_ways(constrained, run, STACK * 2)
+    like_named(constrained, run, STACK * 2)
 
 
 @pytest.mark.parametrize("in_axis", [0, 1, 2])
@@ -59,7 +76,7 @@ def test_vmap_over_any_dimension(constrained, in_axis):
         )
         return jax.jit(mapped)(whole)
 
-    both_ways(constrained, run, whole + 1)
+    like_named(constrained, run, whole + 1)
 
 
 def test_vmap_with_an_axis_name(constrained):
@@ -70,7 +87,7 @@ def test_vmap_with_an_axis_name(constrained):
         )
         return jax.jit(mapped)(STACK)
 
-    both_ways(constrained, run, STACK + STACK.sum(axis=0))
+    like_named(constrained, run, STACK + STACK.sum(axis=0))
 
 
 def test_vmap_twice(constrained):
@@ -79,10 +96,11 @@ def test_vmap_twice(constrained):
     def run(s):
         return jax.jit(jax.vmap(jax.vmap(lambda a: jax.lax.with_sharding_constraint(a, s))))(whole)
 
-    both_ways(constrained, run, whole)
+    like_named(constrained, run, whole)
 
 
 @pytest.mark.parametrize("axis", ["x", "y", ("x", "y")])
+@pytest.mark.usefixtures("partitioner")
 def test_vmap_with_spmd_axis_name(mesh, axis):
     """The mapped dimension is cut over the axis that ``vmap`` is told, the other as within."""
     cut = {"x": P("x", "y"), "y": P("y", "x"), ("x", "y"): P(("x", "y"), None)}[axis]
@@ -132,7 +150,8 @@ def test_grad_through_a_constraint(constrained):
         return gradient
 
     out = both_ways(constrained, run, 2 * X)
-    comes_back(out, constrained)
+    if type(constrained.ours) is not PmapSharding:  # which JAX says no shape for
+        comes_back(out, constrained)
     assert out.sharding.is_equivalent_to(constrained.ours, 2)
 
 
@@ -175,8 +194,9 @@ def test_scan_with_a_constraint(constrained):
     both_ways(constrained, run, X + X[:3].sum(axis=0))
 
 
-@pytest.mark.parametrize("case", CAN_SCAN, ids=str)
-def test_scan_over_sharded_arguments(case):
+def test_scan_over_sharded_arguments(scanned):
+    case = scanned
+
     def run(s):
         total, seen = jax.jit(
             lambda rows: jax.lax.scan(lambda t, r: (t + r, t), jnp.zeros_like(rows[0]), rows)
