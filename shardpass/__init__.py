@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from shardpass.runtime import request_cpu_devices as request_cpu_devices
     from shardpass.runtime import run as run
     from shardpass.sharding import UNCONSTRAINED as UNCONSTRAINED
+    from shardpass.sharding import GSPMDSharding as GSPMDSharding
     from shardpass.sharding import Mesh as Mesh
     from shardpass.sharding import NamedSharding as NamedSharding
     from shardpass.sharding import P as P
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from shardpass.sharding import PositionalSharding as PositionalSharding
     from shardpass.sharding import Sharding as Sharding
     from shardpass.sharding import SingleDeviceSharding as SingleDeviceSharding
+    from shardpass.sharding import explain_difference as explain_difference
     from shardpass.sharding import make_mesh as make_mesh
 
 __version__ = "0.1.0"
@@ -46,6 +48,7 @@ __version__ = "0.1.0"
 _LAYER_OF = {
     "UNCONSTRAINED": "sharding",
     "Diagnostic": "diagnostics",
+    "GSPMDSharding": "sharding",
     "HloSharding": "canon",
     "Mesh": "sharding",
     "MeshShape": "canon",
@@ -65,6 +68,7 @@ _LAYER_OF = {
     "build_report": "report",
     "check": "runtime",
     "compile_module": "runtime",
+    "explain_difference": "sharding",
     "load": "mlir",
     "make_mesh": "sharding",
     "request_cpu_devices": "runtime",
@@ -77,6 +81,7 @@ _LAYER_OF = {
 __all__ = [
     "UNCONSTRAINED",
     "Diagnostic",
+    "GSPMDSharding",
     "HloSharding",
     "Mesh",
     "MeshShape",
@@ -96,6 +101,7 @@ __all__ = [
     "build_report",
     "check",
     "compile_module",
+    "explain_difference",
     "load",
     "make_mesh",
     "request_cpu_devices",

@@ -39,6 +39,7 @@ SLUGS: Final[dict[str, str]] = {
     "bad-reshape": "a shape or an order of dimensions that the tiles of a sharding cannot take",
     "unknown-dimension": "a dimension that a value, or the tiles of a sharding, do not have",
     "mapped-size": "a mapped dimension that does not have one element for each device",
+    "device-order": "shardings of the same devices in another order, where one is needed",
     "mixed-backends": "devices of different backends in one sharding",
     # mlir: files and modules
     "unreadable": "a file that cannot be opened or is not a module",

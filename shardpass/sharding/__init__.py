@@ -44,7 +44,9 @@ from shardpass.sharding.conversion import (
     spec_of,
     spec_to_tensor_sharding,
 )
+from shardpass.sharding.convert import to_gspmd, to_named, to_pmap, to_positional
 from shardpass.sharding.device_free import DeviceFreeSharding
+from shardpass.sharding.difference import common_device_order, explain_difference
 from shardpass.sharding.gspmd import GSPMDSharding
 from shardpass.sharding.mesh import Mesh, make_mesh
 from shardpass.sharding.named import NamedSharding
@@ -87,11 +89,17 @@ __all__ = [
     "as_mesh_shape",
     "as_partition_entries",
     "as_spec",
+    "common_device_order",
+    "explain_difference",
     "from_json",
     "make_mesh",
     "spec_of",
     "spec_to_tensor_sharding",
+    "to_gspmd",
     "to_json",
+    "to_named",
+    "to_pmap",
+    "to_positional",
 ]
 
 _FROM_JAX = sorted(
