@@ -80,7 +80,8 @@ class StandaloneSharding(_Standalone):
         """:meth:`canonical` with an axis for each prime factor.
 
         So shardings over the same devices share one mesh (where their number is a power of two,
-        all of them do), and Shardy propagates between them: it does not between meshes.
+        all of them do), and Shardy can join their cuts in one result. Between meshes it takes one
+        operand's, and gathers the other.
 
         Raises:
           ShardingError: as :meth:`canonical`.

@@ -4,15 +4,12 @@ import importlib
 import math
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from shardpass import canon
 from shardpass.canon import HloSharding
-from shardpass.diagnostics import ShardingError
 from shardpass.sharding import (
     Chunked,
     GSPMDSharding,
@@ -22,12 +19,12 @@ from shardpass.sharding import (
     P,
     PmapSharding,
     PositionalSharding,
-    Replicated,
     ShardedAxis,
     Sharding,
     ShardingSpec,
     Unstacked,
 )
+from tests.sharding.dropped import pmap_shardings, refused, shape_for
 
 X = np.arange(32, dtype=np.float32).reshape(8, 4)
 ROWS = ShardingSpec([Chunked([8]), NoSharding()], [ShardedAxis(0)])
@@ -41,144 +38,6 @@ def sharding():
 @pytest.fixture
 def unstacked():
     return PmapSharding(jax.devices(), ShardingSpec([Unstacked(8), NoSharding()], [ShardedAxis(0)]))
-
-
-@st.composite
-def specs(draw, *, unstacked=False):
-    """Specs over 1, 2, 4 or 8 devices: any dimensions mapped, in any order, with copies."""
-    room, sharding, axes = 8, [], 0
-    for _ in range(draw(st.integers(1, 3))):
-        kind = draw(st.sampled_from(["none", "chunked", "two", "unstacked"]))
-        sizes = [
-            draw(st.sampled_from([size for size in (1, 2, 4, 8) if size <= room]))
-            for _ in range({"none": 0, "two": 2}.get(kind, 1))
-        ]
-        if math.prod(sizes) > room or (kind == "unstacked" and not unstacked):
-            kind, sizes = "none", []
-        room //= math.prod(sizes)
-        axes += len(sizes)
-        if kind == "none":
-            sharding.append(NoSharding())
-        else:
-            sharding.append(Unstacked(sizes[0]) if kind == "unstacked" else Chunked(sizes))
-    mapping = [ShardedAxis(axis) for axis in range(axes)]
-    for _ in range(draw(st.integers(0, 2))):
-        copies = draw(st.sampled_from([size for size in (1, 2, 4) if size <= room]))
-        room //= copies
-        mapping.append(Replicated(copies))
-    return ShardingSpec(sharding, draw(st.permutations(mapping)))
-
-
-@st.composite
-def pmap_shardings(draw, **options):
-    spec = draw(specs(**options))
-    count = math.prod(spec.mesh_shape)
-    ids = draw(st.permutations(range(8)))[:count]
-    return PmapSharding([jax.devices()[index] for index in ids], spec)
-
-
-def shape_for(spec, size=3):
-    """A shape that the spec maps, one element a device."""
-    return tuple(
-        size
-        if isinstance(entry, NoSharding)
-        else entry.pieces
-        if isinstance(entry, Chunked)
-        else entry.size
-        for entry in spec.sharding
-    )
-
-
-def refused(call):
-    with pytest.raises(ShardingError) as caught:
-        call()
-    return caught.value.diagnostic.slug, str(caught.value)
-
-
-# The spec -----------------------------------------------------------------------------------------
-
-
-def test_entries_are_values():
-    assert Chunked([8]) == Chunked((8,)) != Chunked([4])
-    assert Chunked([2, 4]) != Chunked([8])
-    assert Chunked([2, 4]).chunks == [2, 4]
-    assert Chunked([2, 4]).pieces == 8
-    assert Unstacked(4) == Unstacked(np.int64(4)) != Unstacked(8)
-    assert Unstacked(4).size == 4
-    assert NoSharding() == NoSharding() != Unstacked(1)
-    assert ShardedAxis(1).axis == 1
-    assert Replicated(2).replicas == 2
-    assert len({Chunked([8]), Chunked([8]), Unstacked(8), NoSharding(), NoSharding()}) == 3
-
-
-def test_entries_are_written_as_jax_wrote_them():
-    assert repr(ROWS) == "ShardingSpec((Chunked(8), NoSharding()), (ShardedAxis(axis=0),))"
-    spec = ShardingSpec([Chunked([2, 2]), Unstacked(2)], map(ShardedAxis, (2, 0, 1)))
-    assert repr(spec) == (
-        "ShardingSpec((Chunked(2,2), Unstacked(2)), "
-        "(ShardedAxis(axis=2), ShardedAxis(axis=0), ShardedAxis(axis=1)))"
-    )
-    assert repr(ShardingSpec([], [Replicated(8)])) == "ShardingSpec((), (Replicated(replicas=8),))"
-
-
-def test_specs_are_values():
-    again = ShardingSpec((Chunked([8]), NoSharding()), (ShardedAxis(0),))
-    assert again == ROWS
-    assert hash(again) == hash(ROWS)
-    assert ShardingSpec([Chunked([8])], [ShardedAxis(0)]) != ROWS
-    assert ShardingSpec([Chunked([8]), NoSharding()], [ShardedAxis(0), Replicated(1)]) != ROWS
-
-
-def test_indices():
-    spec = ShardingSpec(
-        [Chunked([2]), NoSharding(), Unstacked(2)], [ShardedAxis(1), ShardedAxis(0)]
-    )
-    found = spec.indices((6, 5, 2))
-    assert found.shape == spec.mesh_shape == (2, 2)
-    assert found[0, 1] == (slice(3, 6), slice(None), 0)
-    assert found[1, 0] == (slice(0, 3), slice(None), 1)
-    copied = ShardingSpec([Chunked([2])], [Replicated(3), ShardedAxis(0)]).indices((4,))
-    assert copied.shape == (3, 2)
-    assert copied[2, 1] == (slice(2, 4),)
-
-
-@given(specs(unstacked=True))
-def test_indices_cut_the_whole_and_copy_it(spec):
-    """Every element is on just as many devices as there are copies, and blocks are alike."""
-    shape = shape_for(spec)
-    counts = np.zeros(shape, int)
-    for index in spec.indices(shape).flat:
-        counts[index] += 1
-    copies = math.prod(e.replicas for e in spec.mesh_mapping if isinstance(e, Replicated))
-    assert (counts == copies).all()
-
-
-@pytest.mark.parametrize(
-    ("make", "text"),
-    [
-        (lambda: Chunked([]), "Chunked([]) says no number of pieces"),
-        (lambda: Chunked([0]), "Chunked(0) has no piece; the least is 1"),
-        (lambda: Chunked(8), "write Chunked([8])"),
-        (lambda: Chunked("8"), "not str '8'"),
-        (lambda: Chunked([2.0]), "whole numbers, not float 2.0"),
-        (lambda: Unstacked(0), "Unstacked(0) has no piece"),
-        (lambda: Unstacked(True), "whole numbers, not bool True"),
-        (lambda: Replicated(-1), "Replicated(-1) has no piece"),
-        (lambda: ShardingSpec([8], []), "entry 0 of sharding is int 8, not one of NoSharding"),
-        (lambda: ShardingSpec([], [8]), "entry 0 of mesh_mapping is int 8, not one of ShardedAxis"),
-        (
-            lambda: ShardingSpec([Chunked([8])], []),
-            "has 1 sharded axes, and the mesh mapping names",
-        ),
-        (lambda: ShardingSpec([Chunked([8])], [ShardedAxis(1)]), "names [1] (name each of 0 once)"),
-        (lambda: ShardingSpec([NoSharding()], [ShardedAxis(0)]), "name none, or cut a dimension"),
-        (lambda: ShardingSpec([Chunked([2, 2])], [ShardedAxis(0)] * 2), "names [0, 0]"),
-    ],
-)
-def test_specs_that_say_nothing(make, text):
-    slug, message = refused(make)
-    assert slug == "bad-spec"
-    assert text in message
 
 
 # Members ------------------------------------------------------------------------------------------
@@ -322,141 +181,6 @@ def test_blocks_of_unstacked_dimensions(sharding):
         np.testing.assert_array_equal(whole[index].ravel(), whole[found[device]].ravel())
     if sum(isinstance(entry, Unstacked) for entry in spec.sharding) == 1:
         assert {whole[index].shape for index in found.values()} == {sharding.shard_shape(shape)}
-
-
-# Alive in JAX -------------------------------------------------------------------------------------
-
-
-@pytest.fixture(params=[True, False], ids=["shardy", "gspmd"])
-def partitioner(request):
-    before = jax.config.jax_use_shardy_partitioner
-    jax.config.update("jax_use_shardy_partitioner", request.param)
-    yield
-    jax.config.update("jax_use_shardy_partitioner", before)
-
-
-MAPPINGS = [
-    ShardingSpec([Chunked([8]), NoSharding()], [ShardedAxis(0)]),
-    ShardingSpec([NoSharding(), Chunked([4])], [Replicated(2), ShardedAxis(0)]),
-    ShardingSpec([NoSharding(), Chunked([4])], [ShardedAxis(0), Replicated(2)]),
-    ShardingSpec([Chunked([2, 4]), NoSharding()], [ShardedAxis(1), ShardedAxis(0)]),
-    ShardingSpec([NoSharding(), Chunked([2, 2])], map(ShardedAxis, (1, 0))),
-    ShardingSpec([NoSharding(), NoSharding()], [Replicated(8)]),
-]
-
-
-def holds(array, whole):
-    np.testing.assert_array_equal(array, whole)
-    for shard in array.addressable_shards:
-        np.testing.assert_array_equal(shard.data, np.asarray(whole)[shard.index])
-
-
-@pytest.mark.usefixtures("partitioner")
-@pytest.mark.parametrize("spec", MAPPINGS, ids=repr)
-def test_alive(spec):
-    devices = np.array(jax.devices()[::-1][: math.prod(spec.mesh_shape)]).reshape(spec.mesh_shape)
-    sharding = PmapSharding(devices, spec)
-    placed = jax.device_put(X, sharding)
-    holds(placed, X)
-    assert placed.sharding is sharding
-    for made in (
-        placed + 1,
-        jax.jit(lambda a: a + 1)(placed),
-        jax.jit(lambda a: a + 1, in_shardings=sharding, out_shardings=sharding)(X),
-        jax.jit(lambda a: a + 1)
-        .lower(jax.ShapeDtypeStruct(X.shape, X.dtype, sharding=sharding))
-        .compile()(placed),
-        jax.make_array_from_callback(X.shape, sharding, lambda index: X[index] + 1),
-    ):
-        holds(made, X + 1)
-        assert made.sharding == sharding
-    batch = np.stack([X, X[::-1]])
-    for made, whole in (
-        (jax.jit(jax.grad(lambda a: (constrained(a, sharding) ** 2).sum()))(placed), X * 2),
-        (jax.jit(jax.vmap(lambda a: constrained(a * 2, sharding)))(batch), batch * 2),
-        (
-            jax.lax.scan(lambda c, _: (constrained(c + 1, sharding), None), placed, None, 3)[0],
-            X + 3,
-        ),
-    ):
-        holds(made, whole)
-
-
-def constrained(value, sharding):
-    return jax.lax.with_sharding_constraint(value, sharding)
-
-
-@pytest.mark.usefixtures("partitioner")
-def test_results_are_mapped_where_they_can_be(sharding):
-    placed = jax.device_put(X, sharding)
-    turned = jax.jit(lambda a: a.T * 2)(placed)
-    assert turned.sharding == PmapSharding.default((4, 8), 1)
-    holds(turned, X.T * 2)
-    # Cut into pieces of two elements, which is no mapping of one element a device.
-    doubled = jax.jit(lambda a: jnp.concatenate([a, a]))(placed)
-    holds(doubled, np.concatenate([X, X]))
-    assert type(doubled.sharding) is GSPMDSharding
-    assert doubled.sharding.device_set == sharding.device_set
-
-
-def test_a_function_is_traced_once(sharding):
-    traced = []
-    step = jax.jit(lambda a: traced.append(1) or a + 1)
-    placed = step(jax.device_put(X, sharding))
-    for _ in range(3):
-        placed = step(placed)
-    step(jax.device_put(X, PmapSharding(jax.devices(), ROWS)))
-    holds(placed, X + 4)
-    assert traced == [1]
-
-
-ENTRIES = {
-    "device_put": lambda s: jax.device_put(X, s),
-    "device_put of an array": lambda s: jax.device_put(jnp.asarray(X), s),
-    "in_shardings": lambda s: jax.jit(lambda a: a, in_shardings=s)(X),
-    "out_shardings": lambda s: jax.jit(lambda a: a, out_shardings=s)(X),
-    "constraint": lambda s: jax.jit(lambda a: constrained(a, s))(X),
-    "eager constraint": lambda s: constrained(X, s),
-    "vmap": lambda s: jax.vmap(lambda a: constrained(a, s))(np.stack([X, X])),
-    "callback": lambda s: jax.make_array_from_callback(X.shape, s, lambda index: X[index]),
-    "single arrays": lambda s: jax.make_array_from_single_device_arrays(
-        X.shape,
-        s,
-        [jax.device_put(X[i], d) for d, i in s.addressable_devices_indices_map(X.shape).items()],
-    ),
-    "process data": lambda s: jax.make_array_from_process_local_data(s, X),
-    "ShapeDtypeStruct": lambda s: jax.ShapeDtypeStruct(X.shape, X.dtype, sharding=s),
-    "zeros": lambda s: jnp.zeros(X.shape, device=s),
-    "canonical": lambda s: s.canonical(2),
-    "to_mhlo": lambda s: s.to_mhlo(2),
-    "to_sdy": lambda s: s.to_sdy(2),
-    "to_jax": lambda s: s.to_jax(),
-}
-
-
-@pytest.mark.parametrize("entry", ENTRIES)
-def test_unstacked_is_refused_wherever_jax_begins(unstacked, entry):
-    with pytest.raises(ValueError, match=r"block of fewer dimensions") as caught:
-        ENTRIES[entry](unstacked)
-    # Where JAX says which argument it is, ours is what went before.
-    ours = caught.value if isinstance(caught.value, ShardingError) else caught.value.__context__
-    assert isinstance(ours, ShardingError)
-    assert ours.diagnostic.slug == "not-expressible"
-    equivalent = "ShardingSpec((Chunked(8), NoSharding()), (ShardedAxis(axis=0),))"
-    assert f"use {equivalent}, which is sharding_spec.chunked()" in str(caught.value)
-    chunked = PmapSharding(unstacked.devices, unstacked.sharding_spec.chunked())
-    assert ENTRIES[entry](chunked) is not None
-
-
-def test_members_of_unstacked(unstacked):
-    assert unstacked.shard_shape((8, 4)) == (4,)
-    assert unstacked.devices_indices_map((8, 4))[jax.devices()[5]] == (5, slice(None))
-    assert unstacked.num_devices == 8
-    assert unstacked.device_set == set(jax.devices())
-    assert not unstacked.is_fully_replicated
-    assert unstacked.is_equivalent_to(PmapSharding(jax.devices(), unstacked.sharding_spec), 2)
-    assert not unstacked.is_equivalent_to(PmapSharding(jax.devices(), ROWS), 2)
-    assert not PmapSharding(jax.devices(), ROWS).is_equivalent_to(unstacked, 2)
 
 
 # What cannot be -----------------------------------------------------------------------------------

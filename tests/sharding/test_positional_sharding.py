@@ -6,15 +6,15 @@ import math
 import jax
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 from jax.sharding import NamedSharding as JaxNamed
 from strategies import factorisations
 
 from shardpass import canon
 from shardpass.canon import HloSharding
-from shardpass.diagnostics import ShardingError
 from shardpass.sharding import Mesh, NamedSharding, P, PositionalSharding, Sharding
+from tests.sharding.dropped import positional_shardings, refused
 
 
 @pytest.fixture
@@ -29,20 +29,6 @@ def ids_in(sharding):
     for place in np.ndindex(sharding.shape):
         found[place] = sorted(order[position] for position in sharding._held[place])
     return found
-
-
-@st.composite
-def positional_shardings(draw, *, max_ndim=4):
-    """Any devices in any order, shaped, turned and joined."""
-    ids = draw(st.permutations(range(8)))[: draw(st.sampled_from([1, 2, 3, 4, 6, 8]))]
-    shape = draw(factorisations(len(ids)))
-    assume(len(shape) <= max_ndim)
-    devices = np.array([jax.devices()[index] for index in ids]).reshape(shape)
-    sharding = PositionalSharding(devices)
-    sharding = sharding.transpose(draw(st.permutations(range(sharding.ndim))))
-    if sharding.ndim and draw(st.booleans()):
-        sharding = sharding.replicate(draw(st.integers(0, sharding.ndim - 1)))
-    return sharding
 
 
 # Shape, order, copies -----------------------------------------------------------------------------
@@ -319,12 +305,6 @@ def test_all_of_a_power_of_two_share_one_mesh_under_shardy():
 
 
 # What cannot be -----------------------------------------------------------------------------------
-
-
-def refused(call):
-    with pytest.raises(ShardingError) as caught:
-        call()
-    return caught.value.diagnostic.slug, str(caught.value)
 
 
 @pytest.mark.parametrize(
