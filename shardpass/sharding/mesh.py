@@ -395,7 +395,9 @@ class Mesh(_Standing):
         types = f"axis_types={self.axis_types}"
         if self.is_device_free:
             return f"Mesh(axis_sizes={self.axis_sizes}, axis_names={self.axis_names}, {types})"
-        ids = np.array2string(self.device_ids, separator=", ", threshold=16).replace("\n", "")
+        # JAX's mesh of nothing has no ids to give.
+        found = [] if self._held.empty else self.device_ids
+        ids = np.array2string(np.asarray(found), separator=", ", threshold=16).replace("\n", "")
         return f"Mesh(device_ids={ids}, axis_names={self.axis_names}, {types})"
 
     def _saved_state(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import jax
 import numpy as np
@@ -26,6 +26,8 @@ from shardpass.sharding.recorded_devices import ids_text, read_ids
 from shardpass.sharding.saved import Saved
 
 AxisType = jax.sharding.AxisType
+# JAX holds the number in an int32 and says no more than "std::bad_cast" where it does not fit.
+_MOST_DEVICES: Final = 2**31 - 1
 
 if TYPE_CHECKING:
 
@@ -269,6 +271,12 @@ class NamedSharding(_NamedSharding):
 def _check(mesh: Mesh, spec: PartitionSpec) -> None:
     """Everything that JAX checks when it builds one, in our words."""
     shape = mesh.mesh_shape
+    if mesh.size > _MOST_DEVICES:
+        raise ShardingError(
+            "bad-mesh",
+            f"the mesh {shape.describe()} has {mesh.size} devices, and JAX's NamedSharding counts "
+            f"to {_MOST_DEVICES}",
+        )
     try:
         # Unknown axes and axes used twice are the algebra's to find.
         tensor_sharding(shape, spec, len(spec))

@@ -77,6 +77,7 @@ import reprlib
 from typing import Any, Final, Protocol, SupportsIndex, TypeVar, runtime_checkable
 
 import jax
+from jax.extend import sharding as jax_extend
 
 from shardpass.diagnostics import Excerpt, ShardingError
 from shardpass.sharding.saved import Saved
@@ -118,14 +119,15 @@ class Persistent(Saveable, Protocol):
 C = TypeVar("C", bound=type[Any])
 
 _classes: dict[str, type[Any]] = {}
-# JAX's own classes that are saved as one of ours of another name.
-_SAVED_AS: Final = {"AbstractMesh": "Mesh"}
-_OF_JAX: Final = (
-    jax.sharding.Sharding,
-    jax.sharding.PartitionSpec,
-    jax.sharding.Mesh,
-    jax.sharding.AbstractMesh,
-)
+# JAX's own classes, and which of ours takes them by ``from_jax``.
+_OF_JAX: Final = {
+    jax.sharding.AbstractMesh: "Mesh",
+    jax.sharding.Mesh: "Mesh",
+    jax.sharding.PartitionSpec: "PartitionSpec",
+    jax.sharding.NamedSharding: "NamedSharding",
+    jax.sharding.SingleDeviceSharding: "SingleDeviceSharding",
+    jax_extend.GSPMDSharding: "GSPMDSharding",
+}
 
 
 def persistent(joining: C) -> C:
@@ -243,11 +245,9 @@ def from_json(text: str) -> Any:
 
 
 def _ours(value: Any) -> Saveable:
-    if isinstance(value, _OF_JAX):
-        for base in type(value).__mro__:
-            joined = _classes.get(_SAVED_AS.get(base.__name__, base.__name__))
-            if joined is not None:
-                return joined.from_jax(value)
+    for theirs, name in _OF_JAX.items():
+        if isinstance(value, theirs):
+            return _classes[name].from_jax(value)
     raise ShardingError(
         "abstract-type",
         f"a {type(value).__name__} is not saved as JSON: {reprlib.repr(value)}",
