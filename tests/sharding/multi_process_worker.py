@@ -143,7 +143,12 @@ def computed(report: Report, sharding: Any) -> dict[str, Any]:
     doubled = jax.jit(lambda a: a * 2)(array)
     turned = jax.jit(lambda a: a.T + 1, out_shardings=sharding)(array)
     rows = jax.jit(lambda a: a.sum(axis=1), out_shardings=everywhere)(array)
+    # JAX moves a global array to a NamedSharding alone; programs know no such limit.
+    moved = jax.jit(lambda a: a, out_shardings=everywhere)(array)
+    if isinstance(sharding, NamedSharding):
+        moved = jax.device_put(array, everywhere)
     return {
+        "moved": np.asarray(moved).tolist(),
         "built": {way: report.shards(made) for way, made in arrays.items()},
         "sums": {way: float(total(made)) for way, made in arrays.items()},
         "rows": np.asarray(rows).tolist(),

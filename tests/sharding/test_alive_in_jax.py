@@ -1,7 +1,5 @@
 """Our shardings do in JAX what JAX's do, and come back as ours."""
 
-import warnings
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -307,22 +305,6 @@ def test_lowering_without_devices():
     text = traced.lower(lowering_platforms=("tpu",)).as_text()
     assert "mhlo.num_partitions = 512" in text
     assert '<["data"=16, "model"=32]>' in text
-
-
-def test_under_gspmd(mesh, rows_columns):
-    jax.config.update("jax_use_shardy_partitioner", False)
-    try:
-        with warnings.catch_warnings():
-            # jax 0.12 says on compiling that GSPMD will go.
-            warnings.filterwarnings("ignore", message=".*GSPMD.*", category=DeprecationWarning)
-            out = jax.jit(lambda a: a @ a)(jax.device_put(X, rows_columns))
-            assert type(out.sharding) is NamedSharding
-            on_every_device(out, X @ X)
-            inner = NamedSharding(mesh, P("y"))
-            held = jax.jit(lambda a: jax.lax.with_sharding_constraint(a, inner))(X)
-            assert is_ours(held, P("y"))
-    finally:
-        jax.config.update("jax_use_shardy_partitioner", True)
 
 
 @pytest.mark.parametrize("use", ["device_put", "in_shardings"])

@@ -86,7 +86,8 @@ def test_device_put_with_donation(case):
 @pytest.mark.parametrize("target", ALL, ids=str)
 def test_device_put_from_every_layout_to_every_other(case, target):
     if not case.can_move_to(target):
-        # A limit of JAX's, for its own GSPMDSharding too; the way round is through the host.
+        # A limit of JAX's, for its own GSPMDSharding too. The way round is through the host: an
+        # array given to a program with such in_shardings passes once, and fails the second time.
         source = jax.device_put(X, case.ours)
         with pytest.raises(AssertionError):
             jax.device_put(source, target.ours)

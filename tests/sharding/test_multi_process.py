@@ -274,6 +274,7 @@ def test_arrays_from_local_pieces(report, process, name, way):
 def test_programs_over_both(report, process, name):
     layout, said = LAYOUTS[name], report["computed"][name]
     assert said["rows"] == X.sum(axis=1).tolist()
+    assert said["moved"] == X.tolist()
     assert said["turned"] == layout.shards(process, X.T + 1)
     assert said["doubled"] == layout.shards(process, X * 2)
     assert said["doubled_is_ours"]
