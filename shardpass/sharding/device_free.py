@@ -9,10 +9,13 @@ is an :class:`Arrangement`, one class of them for each class of shardings; with 
 devices and the memory kind it makes a :class:`DeviceFreeSharding`, which answers what it can and
 which :meth:`~DeviceFreeSharding.bind` makes live.
 
-A class of shardings joins by two lines, besides its arrangement::
+A class of shardings joins by three lines, besides its arrangement::
 
     @persistent
     class SingleDeviceSharding(...):
+        def bind(self, devices=None):
+            return bound(self, OneDevice(), devices)
+
         def _saved_state(self):
             return numbered_state(self, OneDevice())
 
@@ -178,15 +181,8 @@ class DeviceFreeSharding(_DeviceFreeSharding):
         """
         if devices is None:
             found = self._recorded.find(f"the {self._arrangement.name}")
-        else:
-            found = tuple(np.asarray(devices, dtype=object).flat)
-            if len(found) != self.num_devices:
-                raise ShardingError(
-                    "device-count",
-                    f"{len(found)} devices for a {self._arrangement.name} of {self.num_devices}",
-                    help=f"pass {self.num_devices}, in the order of their numbers",
-                )
-        return self._arrangement.on(found, self._memory_kind)
+            return self._arrangement.on(found, self._memory_kind)
+        return bound(self, self._arrangement, devices)
 
     # What needs no devices ------------------------------------------------------------------------
 
@@ -346,6 +342,31 @@ class DeviceFreeSharding(_DeviceFreeSharding):
 
     def _saved_state(self) -> dict[str, Any]:
         return _state(self._recorded, self._memory_kind, self._arrangement)
+
+
+def bound(
+    sharding: Any, arrangement: Arrangement, devices: Sequence[Device] | np.ndarray | None
+) -> Any:
+    """The ``bind`` of ``sharding``, which has ``arrangement``: on as many other devices.
+
+    Args:
+      sharding: with devices, or without.
+      arrangement: its own.
+      devices: in the order of their numbers; ``None`` leaves it where it is.
+
+    Raises:
+      ShardingError: ``device-count``; what else the class of the sharding refuses.
+    """
+    if devices is None:
+        return sharding
+    found = tuple(np.asarray(devices, dtype=object).flat)
+    if len(found) != sharding.num_devices:
+        raise ShardingError(
+            "device-count",
+            f"{len(found)} devices for a {arrangement.name} of {sharding.num_devices}",
+            help=f"pass {sharding.num_devices}, in the order of their numbers",
+        )
+    return arrangement.on(found, sharding.memory_kind)
 
 
 def numbered_state(sharding: Any, arrangement: Arrangement) -> dict[str, Any]:

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import jax
+import numpy as np
 from jax.extend import sharding as jax_extend
 
 from shardpass import canon
@@ -19,7 +21,7 @@ from shardpass.compat.devices import Device
 from shardpass.diagnostics import ShardingError
 from shardpass.sharding.base import Sharding, alive
 from shardpass.sharding.conversion import spec_of
-from shardpass.sharding.device_free import Arrangement, from_numbered_state, numbered_state
+from shardpass.sharding.device_free import Arrangement, bound, from_numbered_state, numbered_state
 from shardpass.sharding.device_lists import checked_devices
 from shardpass.sharding.memory import check_memory_kind
 from shardpass.sharding.op_sharding import from_proto_bytes
@@ -198,9 +200,33 @@ class GSPMDSharding(_GSPMDSharding):
         """
         return GSPMDSharding(self._our_devices, self._our_tiles, memory_kind=kind)
 
+    def __eq__(self, other: object) -> bool:
+        """As in JAX; and partial results are combined alike, which JAX does not compare."""
+        if not super().__eq__(other):
+            return False
+        if not self._our_tiles.is_partial or not isinstance(other, JaxGSPMDSharding):
+            return True
+        theirs = GSPMDSharding.from_jax(other)._our_tiles
+        return self._our_tiles.reduction == theirs.reduction
+
+    def __hash__(self) -> int:
+        return super().__hash__()
+
     def __repr__(self) -> str:
         memory = "" if self.memory_kind is None else f", memory_kind={self.memory_kind!r}"
         return f"GSPMDSharding({self._our_tiles}{memory})"
+
+    def bind(self, devices: Sequence[Any] | np.ndarray | None = None) -> GSPMDSharding:
+        """This layout on other devices.
+
+        Args:
+          devices: as many, in the order of the tiles' numbers.
+            ``None`` leaves it where it is (and puts what was loaded without on those it was on).
+
+        Raises:
+          ShardingError: ``device-count``; as the constructor.
+        """
+        return bound(self, _Tiles(self._our_tiles), devices)
 
     def _saved_state(self) -> dict[str, Any]:
         return numbered_state(self, _Tiles(self._our_tiles))

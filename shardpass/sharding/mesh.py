@@ -184,14 +184,16 @@ class Mesh(_Standing):
         """This mesh on real devices, the last axis fastest over them.
 
         Args:
-          devices: as many as the mesh has, in order. ``None`` for those that a loaded mesh was
-            saved on (:attr:`recorded_devices`), and for a mesh without record the first of
-            ``jax.devices()``.
+          devices: as many as the mesh has, in order. ``None`` leaves a mesh that has devices as it
+            is, puts one that was loaded without on those that it was saved on
+            (:attr:`recorded_devices`), and any other on the first of ``jax.devices()``.
 
         Raises:
           ShardingError: ``not-enough-devices``; ``device-count`` if more are given than fit;
             ``missing-devices``, with those of the record that are not here.
         """
+        if devices is None and not self.is_device_free:
+            return self
         if devices is None and self._recorded is not None:
             devices = self._recorded.find(f"the mesh {self._shape.describe()}")
         found = list(jax.devices() if devices is None else np.asarray(devices, object).flat)

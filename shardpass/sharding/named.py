@@ -208,8 +208,8 @@ class NamedSharding(_NamedSharding):
         """This layout on real devices; everything else stays.
 
         Args:
-          devices: as :meth:`Mesh.bind` takes them; ``None`` puts what was loaded back on the
-            devices that it was saved on.
+          devices: as :meth:`Mesh.bind` takes them; ``None`` leaves what has devices as it is, and
+            puts what was loaded without on those that it was saved on.
 
         Raises:
           ShardingError: as :meth:`Mesh.bind`; ``memory-kind``, if the devices lack it.

@@ -16,7 +16,7 @@ from shardpass.compat import lowering, sharding_hooks
 from shardpass.compat.devices import Device
 from shardpass.diagnostics import ShardingError
 from shardpass.sharding.base import device_order, normal_form
-from shardpass.sharding.device_free import Arrangement, from_numbered_state, numbered_state
+from shardpass.sharding.device_free import Arrangement, bound, from_numbered_state, numbered_state
 from shardpass.sharding.persistence import persistent
 from shardpass.sharding.pmap_spec import (
     Chunked,
@@ -307,8 +307,23 @@ class PmapSharding(StandaloneSharding):
             f"device_shape={self._array.shape}{self._memory_text()})"
         )
 
+    def bind(self, devices: Sequence[Any] | np.ndarray | None = None) -> PmapSharding:
+        """This layout on other devices.
+
+        Args:
+          devices: as many, in row-major order.
+            ``None`` leaves it where it is (and puts what was loaded without on those it was on).
+
+        Raises:
+          ShardingError: ``device-count``; as the constructor.
+        """
+        return bound(self, self._arrangement(), devices)
+
     def _saved_state(self) -> dict[str, Any]:
-        return numbered_state(self, _Mapping(self._spec, self._array.shape))
+        return numbered_state(self, self._arrangement())
+
+    def _arrangement(self) -> _Mapping:
+        return _Mapping(self._spec, self._array.shape)
 
     @classmethod
     def _from_saved(cls, saved: Saved) -> Any:

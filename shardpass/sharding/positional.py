@@ -16,7 +16,7 @@ from shardpass.canon import HloSharding, SubgroupType, TensorSharding, TileAssig
 from shardpass.compat import lowering
 from shardpass.diagnostics import ShardingError
 from shardpass.sharding.base import device_order, normal_form
-from shardpass.sharding.device_free import Arrangement, from_numbered_state, numbered_state
+from shardpass.sharding.device_free import Arrangement, bound, from_numbered_state, numbered_state
 from shardpass.sharding.persistence import persistent
 from shardpass.sharding.recorded_devices import ids_text, read_ids
 from shardpass.sharding.saved import Saved
@@ -281,8 +281,23 @@ class PositionalSharding(StandaloneSharding):
         memory = "" if self._memory_kind is None else f", memory_kind={self._memory_kind}"
         return f"{name}({body}{memory}, shape={self.shape})"
 
+    def bind(self, devices: Sequence[Any] | np.ndarray | None = None) -> PositionalSharding:
+        """This layout on other devices.
+
+        Args:
+          devices: as many, in the order of :attr:`device_order`.
+            ``None`` leaves it where it is (and puts what was loaded without on those it was on).
+
+        Raises:
+          ShardingError: ``device-count``; as the constructor.
+        """
+        return bound(self, self._arrangement(), devices)
+
     def _saved_state(self) -> dict[str, Any]:
-        return numbered_state(self, _Places(self.shape, tuple(self._held.ravel().tolist())))
+        return numbered_state(self, self._arrangement())
+
+    def _arrangement(self) -> _Places:
+        return _Places(self.shape, tuple(self._held.ravel().tolist()))
 
     @classmethod
     def _from_saved(cls, saved: Saved) -> Any:

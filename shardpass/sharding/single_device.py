@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
+import numpy as np
 
 from shardpass.canon import MeshShape, TensorSharding
 from shardpass.compat.devices import Device
 from shardpass.diagnostics import ShardingError
 from shardpass.sharding.base import Sharding, alive
-from shardpass.sharding.device_free import Arrangement, from_numbered_state, numbered_state
+from shardpass.sharding.device_free import Arrangement, bound, from_numbered_state, numbered_state
 from shardpass.sharding.memory import check_memory_kind
 from shardpass.sharding.persistence import persistent
 from shardpass.sharding.saved import Saved
@@ -84,6 +86,18 @@ class SingleDeviceSharding(_SingleDeviceSharding):
     def __repr__(self) -> str:
         memory = "" if self.memory_kind is None else f", memory_kind={self.memory_kind!r}"
         return f"SingleDeviceSharding({self._our_device}{memory})"
+
+    def bind(self, devices: Sequence[Any] | np.ndarray | None = None) -> SingleDeviceSharding:
+        """This layout on another device.
+
+        Args:
+          devices: a list of the one.
+            ``None`` leaves it where it is (and puts what was loaded without on those it was on).
+
+        Raises:
+          ShardingError: ``device-count``; as the constructor.
+        """
+        return bound(self, _OneDevice(), devices)
 
     def _saved_state(self) -> dict[str, Any]:
         return numbered_state(self, _OneDevice())

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 from jax.sharding import AxisType
 
+from shardpass.diagnostics import ShardingError
 from shardpass.sharding import (
     Chunked,
     GSPMDSharding,
@@ -114,4 +115,29 @@ def everything() -> dict[str, Any]:
         **{f"mesh {name}": mesh for name, mesh in meshes().items()},
         **{f"spec {name}": spec for name, spec in specs().items()},
         **{name: sharding for name, (sharding, _) in shardings().items()},
+    }
+
+
+def answers(sharding: Any, shape: tuple[int, ...]) -> dict[str, Any]:
+    """What a sharding says without devices, as JSON values; the slug where it says an error."""
+
+    def asked(member: str, *arguments: Any) -> Any:
+        try:
+            found = getattr(sharding, member)
+            found = found(*arguments) if callable(found) else found
+        except ShardingError as error:
+            return error.slug
+        return found if found is None or isinstance(found, int) else str(found)
+
+    return {
+        **{
+            name: asked(name)
+            for name in ("memory_kind", "num_devices", "is_fully_replicated", "manual_axes")
+        },
+        **{
+            name: asked(name, len(shape))
+            for name in ("canonical", "canonical_hlo", "to_mhlo", "to_sdy")
+        },
+        "shard_shape": asked("shard_shape", shape),
+        "wrong rank": asked("shard_shape", (*shape, 7, 7)),
     }
