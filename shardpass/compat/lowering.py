@@ -16,6 +16,11 @@ def hlo_text(sharding: jax.sharding.Sharding, ndim: int) -> str:
     return repr(sharding._to_xla_hlo_sharding(ndim))
 
 
+def hlo_proto(sharding: jax.sharding.Sharding, ndim: int) -> bytes:
+    """The serialized ``OpSharding`` of ``sharding`` on ``ndim`` dimensions."""
+    return sharding._to_xla_hlo_sharding(ndim).to_proto().SerializeToString()
+
+
 def sdy_sharding(sharding: jax.sharding.Sharding, ndim: int) -> object:
     """What JAX writes for ``sharding`` into a module that Shardy partitions."""
     return sharding._to_sdy_sharding(ndim)

@@ -25,6 +25,7 @@ from shardpass.compat import lowering
 from shardpass.compat.devices import Device
 from shardpass.diagnostics import ShardingError
 from shardpass.sharding.layout import Index, indices_map, layout_of, local_indices_map, shard_shape
+from shardpass.sharding.op_sharding import from_proto_bytes
 
 JaxSharding = jax.sharding.Sharding
 
@@ -167,6 +168,8 @@ def device_order(sharding: JaxSharding) -> tuple[Device, ...] | None:
     """The devices of any sharding, in the order of its layout; ``None`` where it has none."""
     if _is_device_free(sharding):
         return None
+    if isinstance(sharding, Sharding):  # Also where it has no place in JAX.
+        return sharding.device_order
     return lowering.device_assignment(sharding)
 
 
@@ -174,7 +177,10 @@ def normal_form(sharding: JaxSharding, ndim: int) -> HloSharding:
     """The tile assignment of any sharding, ours or not, for a value of ``ndim`` dimensions."""
     if isinstance(sharding, Sharding):
         return layout_of(sharding, ndim).hlo
-    return _parsed(lowering.hlo_text(sharding, ndim))
+    found = _parsed(lowering.hlo_text(sharding, ndim))
+    if found.is_partial:  # The text does not say how the results are to be combined.
+        return from_proto_bytes(lowering.hlo_proto(sharding, ndim))
+    return found
 
 
 def _same_devices(one: JaxSharding, other: JaxSharding) -> bool:

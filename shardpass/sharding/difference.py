@@ -91,9 +91,12 @@ def common_device_order(*shardings: JaxSharding) -> tuple[Device, ...]:
 
 
 def _reasons(a: Any, b: Any, ndim: int) -> Iterator[str]:
+    orders = device_order(a), device_order(b)
+    if (orders[0] is None) != (orders[1] is None):
+        has = ["none" if order is None else len(order) for order in orders]
+        yield f"devices: {has[0]} in a, {has[1]} in b"
     if a.memory_kind != b.memory_kind:
         yield f"memory kind: {a.memory_kind!r} in a, {b.memory_kind!r} in b"
-    orders = device_order(a), device_order(b)
     yield from _of_devices(*orders)
     yield from _of_unstacked(a, b)
     tiles = normal_form(a, ndim), normal_form(b, ndim)
@@ -117,9 +120,6 @@ def _reasons(a: Any, b: Any, ndim: int) -> Iterator[str]:
 
 
 def _of_devices(a: tuple[Device, ...] | None, b: tuple[Device, ...] | None) -> Iterator[str]:
-    if (a is None) != (b is None):
-        has = [f"{len(order)}" if order else "none" for order in (a, b)]
-        yield f"devices: {has[0]} in a, {has[1]} in b"
     if a is None or b is None:
         return
     if set(a) != set(b):

@@ -42,6 +42,12 @@ def test_of_sharding():
     assert repr(hlo_sharding.of_sharding(made)) == TEXT
 
 
+def test_hlo_proto():
+    """``HloSharding.to_proto``: only there JAX says how partial results are to be combined."""
+    made = jax_extend.GSPMDSharding(jax.devices(), hlo_sharding.from_text(TEXT))
+    assert lowering.hlo_proto(made, 2) == hlo_sharding.proto_bytes(hlo_sharding.from_text(TEXT))
+
+
 def test_to_sdy_sharding():
     """``Sharding._to_sdy_sharding``: what ours answers JAX with is made by JAX's own."""
     mesh = jax.sharding.AbstractMesh((2, 4), ("x", "y"))

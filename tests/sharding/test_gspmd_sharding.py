@@ -1,10 +1,11 @@
 """``GSPMDSharding``: what it is made of, what it answers, and what it refuses."""
 
+import importlib
+
 import jax
 import jax.extend.sharding as jax_extend
 import numpy as np
 import pytest
-from jaxlib import xla_client
 
 from shardpass.canon import HloSharding
 from shardpass.diagnostics import ShardingError
@@ -115,6 +116,12 @@ def test_what_unreduced_values_combine_by_is_kept():
         assert GSPMDSharding.from_jax(sharding.to_jax()).hlo_sharding.reduction == "max"
     summed = tiles("{devices=[2,4]<=[8] last_tile_dims={unreduced}}")
     assert summed.hlo_sharding.reduction is None
+    one_value(sharding, summed, equal=False)
+    one_value(sharding.to_jax(), summed, equal=False)
+    one_value(sharding, sharding.to_jax())
+    assert not sharding.is_equivalent_to(summed, 1)
+    assert summed.is_equivalent_to(summed.to_jax(), 1)
+    assert sharding.is_equivalent_to(sharding.to_jax(), 1)
 
 
 def test_shard_groups_are_kept():
@@ -364,7 +371,7 @@ def test_bad_devices():
 
 
 def test_devices_of_two_backends():
-    other = xla_client.make_cpu_client().devices()[1]
+    other = importlib.import_module("jaxlib.xla_client").make_cpu_client().devices()[1]
     with raises(
         "mixed-backends",
         f"device {other} at 1 is of another backend (cpu) than {jax.devices()[0]} at 0 (cpu)",
