@@ -87,6 +87,7 @@ VERSION: Final = 1
 
 _PLACE: Final = "saved state"
 _HEAD: Final = ("class", "version")
+_HEAD: Final = ("class", "version")
 
 
 @runtime_checkable
@@ -180,24 +181,22 @@ def restore(state: Any) -> Any:
     """
     if type(state) is not dict:
         raise Saved(state, _PLACE).error(f"an object is needed, not {type(state).__name__}")
-    head = {
-        key: Saved(state[key], f"{_PLACE}.{key}") for key in ("class", "version") if key in state
-    }
-    for key in ("class", "version"):
-        if key not in head:
+    head: list[Saved] = []
+    for key in _HEAD:
+        if key not in state:
             raise Saved(state, _PLACE).error(
-                f"the key {key!r} is missing",
-                help="write it with shardpass.sharding.to_json, or pickle",
+                f"the key {key!r} is missing", help="to_json and pickle write it"
             )
-    version = head["version"].whole()
-    if version != VERSION:
-        raise head["version"].error(
-            f"version {version} is unknown, this shardpass reads {VERSION}",
+        head.append(Saved(state[key], f"{_PLACE}.{key}"))
+    name, version = head
+    if version.whole() != VERSION:
+        raise version.error(
+            f"version {reprlib.repr(version.value)} is unknown, this shardpass reads {VERSION}",
             help="load it with the shardpass that saved it, or a newer one",
         )
-    found = head["class"].one_of(_classes, "class", "shardpass")
-    rest = {key: value for key, value in state.items() if key not in head}
-    return found._from_saved(Saved(rest, found.__name__))
+    found = name.one_of(_classes, "class", "shardpass")
+    rest = {key: value for key, value in state.items() if key not in _HEAD}
+    return found._from_saved(Saved(rest, name.value))
 
 
 def to_json(value: Any) -> str:
