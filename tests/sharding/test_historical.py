@@ -159,6 +159,7 @@ def positional_case(random, counts=(1, 2, 4, 6, 8)):
             break
     shapes = [[size * random.randint(0, 3) for size in sharding.shape] for _ in range(2)]
     shapes.append([size + random.randint(0, 1) for size in sharding.shape])
+    shapes.append(random.choice([[*shapes[0], 2], [2, *shapes[0]], shapes[0][1:]]))
     return {**case, "shapes": shapes}
 
 
