@@ -52,6 +52,7 @@ SLUGS: Final[dict[str, str]] = {
     "bad-regex": "a regular expression that does not compile",
     "unused-rule": "a rule that matched nothing",
     "unmatched": "an argument that no rule matched",
+    "axis-taken": "an entry of a spec that cuts nothing, since another has its mesh axis",
     "rule-conflict": "two rules that give one value different shardings",
     "scalar-spec": "a spec on a value without dimensions",
     "replicated": "a value left replicated, and why",
@@ -75,6 +76,7 @@ SLUGS: Final[dict[str, str]] = {
     "bad-inputs": "inputs that do not fit the module's arguments",
     "not-a-proof": "a comparison that could not have failed",
     "results-differ": "a result that is not the unsharded program's",
+    "layout-not-applied": "an argument or result that XLA lays out otherwise than it is annotated",
     "partitioner": "a partitioner that the module's notation cannot use",
     # command line and tests
     "usage": "a command line that cannot be understood",

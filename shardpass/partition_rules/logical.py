@@ -6,6 +6,9 @@ by the same spec. So ``[("mlp", "model"), ("embed", "model"), ("embed", "data")]
 with the dimensions ``embed, mlp`` over ``data, model``, and a vector of ``embed`` over ``model``. A
 name without a line that can be used is not sharded. Where Flax refuses one name in two dimensions,
 the first dimension has it.
+
+A spec may also write out a mesh axis. Between that and a logical name that maps to it the one that
+stands first in the spec has it, since neither has a priority. Unreduced axes are never given away.
 """
 
 from __future__ import annotations
@@ -15,7 +18,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardpass.diagnostics import ShardingError
-from shardpass.partition_rules.spec import Spec
+from shardpass.partition_rules.spec import Spec, SubAxis
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A name of a spec that brings its dimension no axis.
+
+    Attributes:
+      dimension: counted from 0.
+      name: a logical name, or a mesh axis that is written out.
+      axes: the mesh axes that it stands for, at least one of which is taken.
+    """
+
+    dimension: int
+    name: str
+    axes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,24 +74,65 @@ class LogicalAxes:
         return frozenset(name for name, _ in self.pairs)
 
     def assign(self, spec: Spec) -> tuple[tuple[str, ...], ...]:
-        """The mesh axes of each dimension of ``spec``, with no axis in two places.
-
-        Names without a logical meaning are mesh axes already, and are taken first.
-        """
-        logical = self.names
-        if logical.isdisjoint(spec.names()):
+        """The mesh axes of each dimension of ``spec``, with no axis in two places."""
+        if self.names.isdisjoint(spec.names()):
             return tuple(dim.names for dim in spec.dims)
-        taken = {name for name in spec.names() if name not in logical}
+        return self._assign(spec)[0]
+
+    def losses(self, spec: Spec) -> tuple[Loss, ...]:
+        """The names of ``spec`` that bring their dimension no axis, since all are taken."""
+        if self.names.isdisjoint(spec.names()):
+            return ()
+        return self._assign(spec)[1]
+
+    def _assign(self, spec: Spec) -> tuple[tuple[tuple[str, ...], ...], tuple[Loss, ...]]:
+        logical = self.names
+        names = [name for dim in spec.dims for name in dim.names]
+        place = {name: i for i, name in reversed(list(enumerate(names)))}
+        written_out = [name for name in names if name not in logical]
         chosen: dict[str, tuple[str, ...]] = {}
-        wanted = logical.intersection(spec.names())
+        taken = set(spec.unreduced)
         for name, axes in self.pairs:
-            if name in wanted and name not in chosen and taken.isdisjoint(axes):
+            if name not in place or name in chosen:
+                continue
+            before = {other for other in written_out if place[other] < place[name]}
+            if not _overlap(axes, taken | before):
                 chosen[name] = axes
                 taken.update(axes)
-        return tuple(
-            tuple(axis for n in dim.names for axis in (chosen.pop(n, ()) if n in logical else (n,)))
-            for dim in spec.dims
-        )
+        dims: list[tuple[str, ...]] = []
+        losses: list[Loss] = []
+        for index, dim in enumerate(spec.dims):
+            found: list[str] = []
+            for name in dim.names:
+                axes = chosen.pop(name, None) if name in logical else (name,)
+                if name not in logical and _overlap((name,), taken):
+                    axes = None
+                if axes is not None:
+                    found += axes
+                elif wanted := self._wanted(name):
+                    losses.append(Loss(index, name, wanted))
+            dims.append(tuple(found))
+        return tuple(dims), tuple(losses)
+
+    def _wanted(self, name: str) -> tuple[str, ...]:
+        """The axes of the best line of ``name`` that has any; itself, if it is a mesh axis."""
+        if name not in self.names:
+            return (name,)
+        return next((axes for other, axes in self.pairs if other == name and axes), ())
+
+
+def _overlap(axes: Iterable[str], others: Iterable[str]) -> bool:
+    """Whether any of ``axes`` is one of ``others``, or has a part in common with it."""
+    return any(_share(SubAxis.parse(a), SubAxis.parse(b)) for a in axes for b in others)
+
+
+def _share(one: SubAxis, other: SubAxis) -> bool:
+    if one.name != other.name:
+        return False
+    if one.pre_size is None or one.size is None or other.pre_size is None or other.size is None:
+        return True
+    begin, end = max(one.pre_size, other.pre_size), one.pre_size * one.size
+    return begin < min(end, other.pre_size * other.size)
 
 
 def _axes(name: str, value: Any) -> tuple[str, ...]:

@@ -90,12 +90,13 @@ class Rule:
         )
 
     def names_exactly(self, path: str, raw: str) -> bool:
-        """Whether ``match`` is ``path`` or ``raw`` spelt out, and not a pattern that sweeps.
+        """Whether ``match`` can match nothing but ``path`` or ``raw``, and is meant for it.
 
-        A dot counts as a dot here, ``^`` and ``$`` at the ends as nothing.
+        That is a pattern anchored at both ends with nothing but literal characters between. One
+        that sweeps may happen to hit a single name; that says nothing about what was meant.
         """
-        literal = _literal(self.match) if self.match else None
-        return literal is not None and literal in (path, raw)
+        spelt_out = _ANCHORED.fullmatch(self.match) if self.match else None
+        return spelt_out is not None and _literal(spelt_out["body"]) in (path, raw)
 
     def place(self, diagnostic: Diagnostic, key: str | None = None) -> Diagnostic:
         """``diagnostic`` at the line of ``key`` in the rules file, if there is one."""
@@ -194,7 +195,7 @@ def _pattern_text(key: str, value: Any) -> str | None:
             help=_regex_help(key, value),
             excerpt=Excerpt.at(value, error.pos or 0),
         ) from None
-    if key == "op" and _literal(value) is not None and "." not in value:
+    if key == "op" and "." not in value and _literal(value.strip("^$")) is not None:
         raise ShardingError(
             "bad-rules",
             f'"{value}" is not the name of an op with its dialect, and would match none',
@@ -244,18 +245,15 @@ def _checked_shape(shape: Any) -> tuple[int | str, ...] | None:
     )
 
 
-_ESCAPED = re.compile(r"\\([^\w\s])|([^\\*+?{}\[\]()|^$])|(.)", re.DOTALL)
+_ANCHORED = re.compile(r"(?:\^|\\A)(?P<body>.*)(?:\$|\\Z)", re.DOTALL)
+_CHARACTER = re.compile(r"\\(\W)|([^\\.*+?{}\[\]()|^$])|(.)", re.DOTALL)
 
 
 @lru_cache(1024)
 def _literal(pattern: str) -> str | None:
-    """The one text that ``pattern`` spells out; ``None`` if it can match several."""
-    body = pattern.removeprefix("^").removeprefix(r"\A")
-    body = body.removesuffix(r"\Z") if body.endswith(r"\Z") else body
-    if body.endswith("$") and not body.endswith(r"\$"):
-        body = body[:-1]
+    """The one text that ``pattern`` spells out; ``None`` if it has any other meaning."""
     pieces: list[str] = []
-    for found in _ESCAPED.finditer(body):
+    for found in _CHARACTER.finditer(pattern):
         if found[3] is not None:
             return None
         pieces.append(found[1] if found[1] is not None else found[2])

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from shardpass.canon import MeshShape
 from shardpass.diagnostics import Diagnostic, Severity, ShardingError, did_you_mean
-from shardpass.partition_rules.logical import LogicalAxes
+from shardpass.partition_rules.logical import LogicalAxes, Loss
 from shardpass.partition_rules.matching import Match, Matcher
 from shardpass.partition_rules.resolve import (
     OnIndivisible,
@@ -187,6 +187,32 @@ class PartitionRules:
             )
             for index, rule in enumerate(self.rules)
             if index not in used
+        )
+
+    def losses(self, used: Container[int]) -> tuple[Diagnostic, ...]:
+        """Entries of the rules whose place is in ``used`` that cut nothing, their axis being taken.
+
+        An axis cuts one dimension of a value. That a logical name finds all its axes taken is part
+        of its meaning, and a remark; that an axis somebody wrote out is passed over is a warning.
+        """
+        return tuple(
+            rule.place(self._lost(index, loss), "spec")
+            for index, rule in enumerate(self.rules)
+            if index in used
+            for loss in self.logical.losses(rule.spec)
+        )
+
+    def _lost(self, index: int, loss: Loss) -> Diagnostic:
+        is_axis = loss.name not in self.logical.names
+        stands_for = "" if is_axis else f" (mesh axis {', '.join(loss.axes)})"
+        return Diagnostic(
+            Severity.WARNING if is_axis else Severity.REMARK,
+            "axis-taken",
+            f'rule {index + 1}, dimension {loss.dimension}: "{loss.name}"{stands_for} cuts '
+            "nothing, another entry of the spec has the axis",
+            excerpt=self.rules[index].spec.excerpt(loss.name),
+            notes=(self.describe(index),),
+            help="drop one of the two entries, or map the logical name to another axis",
         )
 
     def describe(self, index: int) -> str:

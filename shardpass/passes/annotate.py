@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -39,8 +39,9 @@ from shardpass.mlir import (
 from shardpass.partition_rules import PartitionRules
 from shardpass.partition_rules.mesh_text import parse_mesh
 from shardpass.passes.aliases import check_aliases
-from shardpass.passes.base import Pass, option
+from shardpass.passes.base import Pass, Stage, option
 from shardpass.passes.option_text import one_of
+from shardpass.passes.survey import REFUSE_GSPMD
 
 _MOST_NAMES = 8
 #: Ops whose regions hold ordinary values. Other regions (of a reduction, a sort, a scatter) are
@@ -59,8 +60,10 @@ class Annotate(Pass):
     set to its size.
 
     Reported: rules that matched nothing, arguments that no rule matched, dimensions left whole
-    because they do not divide, values that keep a sharding although a rule wants another.
-    An error: a donated argument and the result in its buffer with shards of different sizes.
+    because they do not divide, entries of a spec whose axis another entry has, values that keep a
+    sharding although a rule wants another.
+    An error: a donated argument and the result in its buffer with shards of different sizes, and a
+    module that is annotated in GSPMD's notation.
     Leaves alone: values that carry a sharding already.
     Order: first; ``sp-propagate`` carries on from here.
     """
@@ -81,6 +84,10 @@ class Annotate(Pass):
         help="error: refuse a dimension that does not divide; replicate: leave it whole",
         parse=one_of("error", "replicate"),
     )
+
+    def stages(self) -> Sequence[Stage]:
+        """The rules, and then a look for GSPMD's notation on what they do not concern."""
+        return (self.run, REFUSE_GSPMD)
 
     def run(self, root: ir.Operation, sink: Sink) -> None:
         """Annotate the entry function of ``root``."""
@@ -145,6 +152,7 @@ class _Annotation:
             self._warn_of_other_meshes()
             declare_mesh(root, self.mesh_name, mesh)
         self._used: set[int] = set()
+        self._applied: set[int] = set()
         self._unmatched: list[EntryValue] = []
 
     def arguments_and_results(self) -> None:
@@ -216,7 +224,7 @@ class _Annotation:
 
         check_aliases(self.function, sharding_of, self.sink)
         set_num_partitions(self.root, self.mesh.size)
-        for diagnostic in self.rules.unused(self._used):
+        for diagnostic in (*self.rules.unused(self._used), *self.rules.losses(self._applied)):
             self.sink.report(diagnostic)
         if self._unmatched:
             shown = [value.path for value in self._unmatched[:_MOST_NAMES]]
@@ -271,6 +279,8 @@ class _Annotation:
             return None, True
         for diagnostic in found.diagnostics:
             self.sink.report(diagnostic)
+        if value.sizes:
+            self._applied.add(match.index)
         return found.sharding, True
 
     def _annotated(self, entries: ir.DictAttr, sharding: TensorSharding) -> ir.DictAttr:
@@ -312,6 +322,7 @@ class _Annotation:
             self.sink.report(diagnostic.at(place))
         if not sizes:
             return  # A scalar is whole as it is, and loop counters had better be left alone.
+        self._applied.add(match.index)
         attribute = self.shardings.write(found.sharding, self.mesh_name)
         with op.context, op.location, ir.InsertionPoint.after(op):
             constraint = sdy.ShardingConstraintOp(result, attribute)

@@ -4,6 +4,7 @@ import pytest
 from flax.linen.spmd import logical_to_mesh_axes
 from hypothesis import given
 from hypothesis import strategies as st
+from jax.sharding import PartitionSpec
 
 from shardpass.diagnostics import ShardingError
 from shardpass.partition_rules import LogicalAxes, Spec
@@ -40,10 +41,44 @@ def test_a_logical_name_twice_keeps_the_first() -> None:
     assert logical.assign(Spec.of(["embed", "embed"])) == (("model",), ())
 
 
-def test_a_mesh_axis_written_out_is_taken_first() -> None:
-    logical = LogicalAxes.of({"embed": "model", "batch": "data"})
-    spec = Spec.of(["embed", "model", "batch"])
-    assert logical.assign(spec) == ((), ("model",), ("data",))
+@pytest.mark.parametrize(
+    ("spec", "axes", "losses"),
+    [
+        (["a", "data"], (("data",), ()), [(1, "data", ("data",))]),
+        (["data", "a"], (("data",), ()), [(1, "a", ("data",))]),
+        ([["a", "data"], "b"], (("data",), ("model",)), [(0, "data", ("data",))]),
+        (["a", ["model", "data"]], (("data",), ("model",)), [(1, "data", ("data",))]),
+        (["a", "a"], (("data",), ()), [(1, "a", ("data",))]),
+        (["a", "data", "a"], (("data",), (), ()), [(1, "data", ("data",)), (2, "a", ("data",))]),
+        (["both", "model"], (("data", "model"), ()), [(1, "model", ("model",))]),
+        (["model", "both"], (("model",), ()), [(1, "both", ("data", "model"))]),
+        (["a", "data:(1)2"], (("data",), ()), [(1, "data:(1)2", ("data:(1)2",))]),
+        (["half", "data:(2)2"], (("data:(1)2",), ("data:(2)2",)), []),
+        (["a", "none"], (("data",), ()), []),
+    ],
+)
+def test_between_a_logical_name_and_a_mesh_axis_the_first_keeps_it(
+    spec: list[object], axes: object, losses: list[object]
+) -> None:
+    logical = LogicalAxes.of(
+        {"a": "data", "b": "model", "both": ["data", "model"], "half": "data:(1)2", "none": []}
+    )
+    assert logical.assign(Spec.of(spec)) == axes
+    lost = logical.losses(Spec.of(spec))
+    assert [(loss.dimension, loss.name, loss.axes) for loss in lost] == losses
+
+
+def test_an_unreduced_axis_is_never_given_away() -> None:
+    spec = Spec.of(PartitionSpec("a", unreduced=frozenset({"data"})))
+    logical = LogicalAxes.of({"a": "data"})
+    assert logical.assign(spec) == ((),)
+    assert [loss.name for loss in logical.losses(spec)] == ["a"]
+
+
+def test_a_name_that_takes_its_second_line_loses_nothing() -> None:
+    logical = LogicalAxes.of(T5X)
+    assert logical.losses(Spec.of(["embed", "mlp"])) == ()
+    assert [loss.name for loss in logical.losses(Spec.of(["batch", "mlp", "embed"]))] == ["embed"]
 
 
 def test_names_of_one_dimension_are_joined_major_to_minor() -> None:

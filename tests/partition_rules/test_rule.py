@@ -114,10 +114,16 @@ def test_shape_conditions(rule: Rule, shape: tuple[int, ...], fits: bool) -> Non
 @pytest.mark.parametrize(
     ("pattern", "exact"),
     [
-        ("opt.0.count", True),
         (r"^opt\.0\.count$", True),
         (r"\Aopt\.0\.count\Z", True),
-        (r"opt\[0\]\.count", True),
+        (r"^opt\[0\]\.count$", True),
+        (rf"^{re.escape('opt[0].count')}$", True),
+        (r"opt\.0\.count", False),
+        (r"^opt\.0\.count", False),
+        (r"opt\.0\.count$", False),
+        ("^opt.0.count$", False),
+        (r"^opt\.0\.count\$", False),
+        (r"(?i)^opt\.0\.count$", False),
         ("count", False),
         (r"\.count$", False),
         (r"opt\.\d\.count", False),

@@ -140,7 +140,15 @@ def test_a_spec_longer_than_the_rank() -> None:
 
 
 def test_a_regex_that_sweeps_over_a_scalar_leaves_it_replicated() -> None:
-    for pattern in ("count", "", r"opt\..*"):
+    for pattern in (
+        "count",
+        "",
+        r"opt\..*",
+        "opt.count",
+        "^opt.count$",
+        r"^opt\.count",
+        r"opt\.count$",
+    ):
         rules = PartitionRules([(pattern, ["data", "model"])], MESH)
         found = resolve(rules, (), "opt.count")
         assert found == Resolution(TensorSharding.replicated_on(MESH, 0))

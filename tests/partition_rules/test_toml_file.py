@@ -266,6 +266,23 @@ def test_faults(text: str, rendered: str) -> None:
     assert render(fault(text)) == rendered
 
 
+def test_an_entry_that_cuts_nothing_is_told_with_its_line() -> None:
+    text = '[mesh]\ndata = 2\n[logical]\na = "data"\n[[rule]]\nmatch = "w"\nspec = ["a", "data"]'
+    rules = PartitionRules.loads(text, "r.toml")
+    assert rules.losses(()) == ()
+    (lost,) = rules.losses({0})
+    assert (
+        render(lost)
+        == """\
+r.toml:7:14: warning[axis-taken]: rule 1, dimension 1: "data" cuts nothing, another entry of the \
+spec has the axis
+spec = ["a", "data"]
+             ^^^^^^
+  note: rule 1 (r.toml:5): match = "w", spec = ["a", "data"]
+  help: drop one of the two entries, or map the logical name to another axis"""
+    )
+
+
 def test_an_axis_twice_in_the_mesh() -> None:
     shown = fault("[mesh]\nx = 2\nx = 4\n")
     assert (shown.slug, shown.location and shown.location.line) == ("syntax", 3)

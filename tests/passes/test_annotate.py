@@ -234,6 +234,34 @@ def test_scalars() -> None:
     assert (fault.slug, fault.path) == ("scalar-spec", "count")
 
 
+def test_an_axis_that_another_entry_has_is_reported_once_for_each_rule() -> None:
+    rules = PartitionRules(
+        [("batch|params.w$", ["a", "data"]), ("b$", ["a"]), ("", ["c", "c"])],
+        logical={"a": "data", "c": "model"},
+    )
+    text = TEXT.replace('loc("count")', 'loc("lr")')
+    result = annotate(text, rules)
+    assert shardings(result.module) == [
+        '<@mesh, [{"data"}, {}]>',
+        '<@mesh, [{"data"}]>',
+        "<@mesh, []>",
+        '<@mesh, [{"data"}, {}]>',
+    ]
+    assert said(result.diagnostics) == [
+        (
+            "warning",
+            "axis-taken",
+            'rule 1, dimension 1: "data" cuts nothing, another entry of the spec has the axis',
+        ),
+        (
+            "remark",
+            "axis-taken",
+            'rule 3, dimension 1: "c" (mesh axis model) cuts nothing, another entry of the '
+            "spec has the axis",
+        ),
+    ]
+
+
 def test_dynamic_shapes() -> None:
     text = TEXT.replace("%arg3: tensor<4x8xf32>", "%arg3: tensor<?x8xf32>").replace(
         "(tensor<4x8xf32>,", "(tensor<?x8xf32>,"
