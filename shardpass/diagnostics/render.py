@@ -44,7 +44,12 @@ def summary(diagnostics: Iterable[Diagnostic]) -> str:
 
 
 def underline(excerpt: Excerpt) -> list[str]:
-    """The line of ``excerpt``, or what of a long one is around the caret, and the caret's line."""
+    """The line of ``excerpt``, or what of a long one is around the caret, and the caret's line.
+
+    Nothing for a blank line: there is nothing to see in it.
+    """
+    if not excerpt.text.strip():
+        return []
     # Tabs keep the caret in place when they are copied into its own line.
     text, column = excerpt.text, excerpt.column
     if len(text) > _MOST_COLUMNS:

@@ -7,7 +7,7 @@ import re
 from shardpass.canon import MeshShape
 from shardpass.diagnostics import Excerpt, ShardingError
 
-_AXIS = re.compile(r"\s*(?P<name>[^\s=,]+)\s*=\s*(?P<size>\d+)\s*")
+_AXIS = re.compile(r"\s*(?P<name>[^\s=,]+)\s*=\s*(?P<size>[0-9]+)\s*")
 _EXAMPLE = "write it like data=2,model=4"
 
 

@@ -104,9 +104,13 @@ def axes_on_mesh(spec: Spec, mesh: MeshShape, logical: LogicalAxes | None = None
     """
     logical = logical or LogicalAxes()
     spec.refuse_repeated(logical.names)
-    for name in spec.names():
-        if name not in logical.names:
-            _check_known(name, spec, mesh, logical)
+    unknown = [
+        _unknown_axis(name, spec, mesh, logical)
+        for name in dict.fromkeys(spec.names())
+        if name not in logical.names and SubAxis.parse(name).name not in mesh.names
+    ]
+    if unknown:
+        raise ShardingError.of(unknown)
     dims = tuple(
         DimSharding(tuple(_axis(name) for name in names), dim.open)
         for dim, names in zip(spec.dims, logical.assign(spec), strict=True)
@@ -133,12 +137,11 @@ def check_logical(name: str, axes: Sequence[str], mesh: MeshShape) -> None:
         axis.check(mesh)
 
 
-def _check_known(name: str, spec: Spec, mesh: MeshShape, logical: LogicalAxes) -> None:
+def _unknown_axis(name: str, spec: Spec, mesh: MeshShape, logical: LogicalAxes) -> Diagnostic:
     axis = SubAxis.parse(name).name
-    if axis in mesh.names:
-        return
     also = f" and not a logical name ({', '.join(sorted(logical.names))})" if logical.names else ""
-    raise ShardingError(
+    return Diagnostic(
+        Severity.ERROR,
         "unknown-axis",
         f'"{axis}" is not an axis of the mesh {mesh.describe()}{also}',
         help=did_you_mean(axis, [*mesh.names, *logical.names])

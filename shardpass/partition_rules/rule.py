@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from shardpass.diagnostics import Diagnostic, Excerpt, ShardingError
@@ -54,21 +54,29 @@ class Rule:
         """Check each part.
 
         Raises:
-          ShardingError: ``bad-regex``; ``bad-spec``; ``bad-rules`` for conditions that cannot hold
+          ShardingError: ``bad-regex``; ``bad-spec``; ``bad-rules``, those of all parts in one
+            error. Where the parts are sound, ``bad-rules`` for conditions that cannot hold
             together; ``scalar-spec`` or ``rank-mismatch`` where ``rank`` or ``shape`` already tell
             that the spec is too long.
         """
         settle = object.__setattr__
         settle(self, "origin", origin)
-        for key, value in (("match", match), ("op", op), ("loc", loc)):
-            with placing(origin, key):
-                settle(self, key, _pattern_text(key, value))
-        with placing(origin, "spec"):
-            settle(self, "spec", Spec.of(spec))
-        with placing(origin, "rank"):
-            settle(self, "rank", _checked_rank(rank))
-        with placing(origin, "shape"):
-            settle(self, "shape", _checked_shape(shape))
+        faults: list[Diagnostic] = []
+        for key, value, check in (
+            ("match", match, partial(_pattern_text, "match")),
+            ("op", op, partial(_pattern_text, "op")),
+            ("loc", loc, partial(_pattern_text, "loc")),
+            ("spec", spec, Spec.of),
+            ("rank", rank, _checked_rank),
+            ("shape", shape, _checked_shape),
+        ):
+            try:
+                with placing(origin, key):
+                    settle(self, key, check(value))
+            except ShardingError as error:
+                faults += error.diagnostics
+        if faults:
+            raise ShardingError.of(faults)
         with placing(origin, None):
             self._check_together()
         with placing(origin, "spec"):
@@ -168,10 +176,10 @@ def placing(origin: Origin | None, key: str | None) -> Iterator[None]:
     try:
         yield
     except ShardingError as error:
-        if origin:
-            error.diagnostic = origin.place(error.diagnostic, key)
-            error.diagnostics = (error.diagnostic, *error.diagnostics[1:])
-        raise
+        if origin is None:
+            raise
+        placed = [d if d.location else origin.place(d, key) for d in error.diagnostics]
+        raise ShardingError.of(placed) from error
 
 
 def _pattern_text(key: str, value: Any) -> str | None:
@@ -192,7 +200,7 @@ def _pattern_text(key: str, value: Any) -> str | None:
         raise ShardingError(
             "bad-regex",
             f"{error.msg} at position {error.pos or 0} of {key}",
-            help=_regex_help(key, value),
+            help=_regex_help(key, value, error.msg),
             excerpt=Excerpt.at(value, error.pos or 0),
         ) from None
     if key == "op" and "." not in value and _literal(value.strip("^$")) is not None:
@@ -211,12 +219,26 @@ def _toml(value: Any) -> str:
     return json.dumps(list(value) if isinstance(value, tuple) else value)
 
 
+#: What Python's re says where a character that was meant as itself can be the reason.
+_BY_A_CHARACTER = (
+    "missing )",
+    "unbalanced parenthesis",
+    "unterminated character set",
+    "bad character range",
+    "nothing to repeat",
+    "multiple repeat",
+    "unknown extension",
+)
 _FLAGS = {"i": re.IGNORECASE, "m": re.MULTILINE, "s": re.DOTALL, "x": re.VERBOSE, "a": re.ASCII}
 
 
-def _regex_help(key: str, value: str) -> str:
+def _regex_help(key: str, value: str, fault: str) -> str:
     if value.startswith("*"):
         return 'this is a regular expression, not a glob: write ".*" for any text'
+    if fault.startswith("look-behind"):
+        return "write alternatives of one length each: (?<=ab|cd), or one look-behind for each"
+    if not fault.startswith(_BY_A_CHARACTER):
+        return f'"{key}" is a regular expression: see Python\'s re'
     if key == "match":
         return "put a backslash before a character that is meant as itself"
     return f'"{key}" is a regular expression: see Python\'s re'

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, Literal, TypeAlias, get_args
 
 from shardpass.canon import MeshShape
-from shardpass.diagnostics import Diagnostic, Severity, ShardingError, did_you_mean
+from shardpass.diagnostics import Diagnostic, Severity, ShardingError, Sink, did_you_mean
 from shardpass.partition_rules.logical import LogicalAxes, Loss
 from shardpass.partition_rules.matching import Match, Matcher
 from shardpass.partition_rules.resolve import (
@@ -68,7 +68,7 @@ class PartitionRules:
         """
         settle = object.__setattr__
         items = rules.items() if isinstance(rules, Mapping) else rules
-        settle(self, "rules", tuple(_as_rule(item, i) for i, item in enumerate(items)))
+        settle(self, "rules", _as_rules(items))
         settle(self, "mesh", None if mesh is None else as_mesh(mesh))
         settle(self, "logical", LogicalAxes.of(logical))
         settle(self, "conflicts", check_option("conflicts", conflicts, get_args(OnConflict)))
@@ -234,11 +234,16 @@ class PartitionRules:
         if self.mesh is not None:
             for name, axes in self.logical.pairs:
                 check_logical(name, axes, self.mesh)
+        sink = Sink()
         for rule in self.rules:
-            with placing(rule.origin, "spec"):
-                rule.spec.refuse_repeated(logical_names)
-                if self.mesh is not None:
-                    axes_on_mesh(rule.spec, self.mesh, self.logical)
+            try:
+                with placing(rule.origin, "spec"):
+                    rule.spec.refuse_repeated(logical_names)
+                    if self.mesh is not None:
+                        axes_on_mesh(rule.spec, self.mesh, self.logical)
+            except ShardingError as error:
+                sink.report_error(error)
+        sink.raise_errors()
 
     def _resolve_one(
         self,
@@ -314,6 +319,18 @@ def check_option(key: str, value: Any, allowed: Sequence[str]) -> Any:
         f"{key} is {' or '.join(repr(a) for a in allowed)}, not {value!r}",
         help=did_you_mean(str(value), allowed),
     )
+
+
+def _as_rules(items: Iterable[Any]) -> tuple[Rule, ...]:
+    sink = Sink()
+    rules: list[Rule] = []
+    for index, item in enumerate(items):
+        try:
+            rules.append(_as_rule(item, index))
+        except ShardingError as error:
+            sink.report_error(error)
+    sink.raise_errors()
+    return tuple(rules)
 
 
 def _as_rule(item: Any, index: int) -> Rule:

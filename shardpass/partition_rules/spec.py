@@ -15,7 +15,7 @@ from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from shardpass.diagnostics import Excerpt, ShardingError
+from shardpass.diagnostics import Diagnostic, Excerpt, ShardingError
 
 OPEN = "?"
 """The entry that leaves a dimension to propagation, as Shardy prints it."""
@@ -23,7 +23,7 @@ OPEN = "?"
 SpecLike: TypeAlias = Any
 """A ``Spec``, a ``PartitionSpec`` of JAX or ours, or a list or tuple of entries."""
 
-_SUB_AXIS = re.compile(r"(?P<name>.+):\((?P<pre>\d+)\)(?P<size>\d+)")
+_SUB_AXIS = re.compile(r"(?P<name>.+):\((?P<pre>[0-9]+)\)(?P<size>[0-9]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Spec:
             leaves that dimension open behind its axes.
 
         Raises:
-          ShardingError: ``bad-spec`` for an entry of another type.
+          ShardingError: ``bad-spec`` for entries of another type, all of them in one error.
         """
         if isinstance(value, Spec):
             return value
@@ -97,7 +97,16 @@ class Spec:
         unreduced = tuple(sorted(getattr(value, "unreduced", ())))
         # Iterating over a PartitionSpec with unreduced axes is refused by JAX.
         entries = getattr(value, "partitions", value)
-        return cls(tuple(_dimension(entry, i) for i, entry in enumerate(entries)), unreduced)
+        dims: list[DimensionSpec] = []
+        faults: list[Diagnostic] = []
+        for index, entry in enumerate(entries):
+            try:
+                dims.append(_dimension(entry, index))
+            except ShardingError as error:
+                faults += error.diagnostics
+        if faults:
+            raise ShardingError.of(faults)
+        return cls(tuple(dims), unreduced)
 
     def names(self) -> Iterator[str]:
         """All names in order, repeated ones too."""

@@ -130,11 +130,14 @@ class _Reader:
         if table is None:
             return None
         origin = self.source.table("mesh")
-        with self._collecting(origin, None):
-            for name, size in table.items():
-                with placing(origin, name):
-                    _check_size(name, size)
-            return MeshShape(tuple(table.items()))
+        sound: list[tuple[str, int]] = []
+        for name, size in table.items():
+            with self._collecting(origin, name):
+                _check_size(name, size)
+                sound.append((name, size))
+        if len(sound) == len(table):
+            with self._collecting(origin, None):
+                return MeshShape(tuple(sound))
         return None
 
     def logical(self) -> LogicalAxes:
@@ -197,14 +200,17 @@ class _Reader:
             for key in strange:
                 with self._collecting(origin, key):
                     raise _unknown(key, _RULE_KEYS)
-            if strange:
-                continue
+            # What was misspelt may be what seems to be missing.
             with self._collecting(origin, None):
-                if "spec" not in table:
+                if "spec" not in table and not strange:
                     raise ShardingError(
                         "bad-rules", "a rule without a spec", help="write spec = [] for replicated"
                     )
-                rule = Rule(**table, origin=origin)
+            known = {key: value for key, value in table.items() if key not in strange}
+            if strange and not known.keys() - {"spec"}:
+                known["match"] = ""
+            with self._collecting(origin, None):
+                rule = Rule(**known, origin=origin)
                 rules.append(rule)
                 with placing(origin, "spec"):
                     rule.spec.refuse_repeated(logical.names)

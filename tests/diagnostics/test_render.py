@@ -69,7 +69,11 @@ def test_tabs_in_front_of_the_caret_stay_tabs() -> None:
 
 def test_the_caret_may_stand_behind_the_end() -> None:
     assert underlined(Excerpt("abc", 4)) == ["abc", "   ^"]
-    assert underlined(Excerpt("", 1)) == ["", "^"]
+
+
+def test_nothing_is_shown_of_a_blank_line() -> None:
+    for text in ("", "  ", "\t"):
+        assert underlined(Excerpt(text, 1)) == []
 
 
 def test_the_underline_ends_with_the_text() -> None:

@@ -37,6 +37,36 @@ def test_a_regex_that_does_not_compile_has_its_position(
     )
 
 
+@pytest.mark.parametrize(
+    ("pattern", "help"),
+    [
+        (
+            "(?<=a+)b",
+            "write alternatives of one length each: (?<=ab|cd), or one look-behind for each",
+        ),
+        ("a(b", "put a backslash before a character that is meant as itself"),
+        ("w]{2}[", "put a backslash before a character that is meant as itself"),
+        (r"(a)\2", '"match" is a regular expression: see Python\'s re'),
+        (r"\q", '"match" is a regular expression: see Python\'s re'),
+    ],
+)
+def test_the_help_fits_the_fault_of_a_regex(pattern: str, help: str) -> None:
+    with pytest.raises(ShardingError) as caught:
+        Rule(pattern, ["x"])
+    assert caught.value.diagnostic.help == help
+
+
+def test_every_fault_of_a_rule_is_raised_at_once() -> None:
+    with pytest.raises(ShardingError) as caught:
+        Rule("a(", "x", rank="2", shape=8)  # pyright: ignore[reportArgumentType]
+    assert [d.slug for d in caught.value.diagnostics] == [
+        "bad-regex",
+        "bad-spec",
+        "bad-rules",
+        "bad-rules",
+    ]
+
+
 def test_a_glob_is_told_how_to_become_a_regex() -> None:
     with pytest.raises(ShardingError) as caught:
         Rule(op="*.dot_general")

@@ -163,6 +163,20 @@ def test_an_explicit_spec_on_a_scalar_is_refused() -> None:
     assert resolve(PartitionRules([("opt.count", [])], MESH), (), "opt.count").sharding.rank == 0
 
 
+def test_the_faults_of_all_rules_come_at_once() -> None:
+    with pytest.raises(ShardingError) as caught:
+        PartitionRules([("a(", []), ("b", ["x"]), 3, ("c", "x")], MESH)
+    assert [d.slug for d in caught.value.diagnostics] == ["bad-regex", "bad-rules", "bad-spec"]
+    with pytest.raises(ShardingError) as caught:
+        PartitionRules([("a", ["x", "y"]), ("b", ["data", "data"]), ("c", ["z"])], MESH)
+    assert [d.slug for d in caught.value.diagnostics] == [
+        "unknown-axis",
+        "unknown-axis",
+        "duplicate-axis",
+        "unknown-axis",
+    ]
+
+
 def test_without_a_mesh() -> None:
     rules = PartitionRules([("wq", ["data"])])
     error = refused(rules, (8,))

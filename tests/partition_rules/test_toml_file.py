@@ -320,6 +320,60 @@ spec = []
     ]
 
 
+def test_all_faults_of_one_table_come_at_once() -> None:
+    found = faults(
+        """\
+[mesh]
+data = "2"
+model = 4.5
+[[rule]]
+match = 5
+spec = "data"
+rank = "2"
+[[rule]]
+mach = "a"
+shape = 3
+spec = [3, "x", 4]
+[[rule]]
+mach = "a"
+[[rule]]
+strange = 1
+"""
+    )
+    assert [(d.location and d.location.line, d.slug, d.message) for d in found] == [
+        (2, "bad-mesh", "the size of mesh axis \"data\" is a whole number, not '2'"),
+        (3, "bad-mesh", 'the size of mesh axis "model" is a whole number, not 4.5'),
+        (5, "bad-rules", '"match" is a regular expression, not 5 of type int'),
+        (
+            6,
+            "bad-spec",
+            'a spec is a list with one entry per dimension, not the text "data"',
+        ),
+        (7, "bad-rules", "\"rank\" is a number of dimensions, not '2'"),
+        (9, "bad-rules", 'unknown key "mach"'),
+        (10, "bad-rules", '"shape" is a list of sizes, not 3'),
+        (11, "bad-spec", "entry 0 of a spec cannot hold 3 of type int"),
+        (11, "bad-spec", "entry 2 of a spec cannot hold 4 of type int"),
+        (13, "bad-rules", 'unknown key "mach"'),
+        (15, "bad-rules", 'unknown key "strange"'),
+    ]
+
+
+def test_all_unknown_axes_of_a_spec_come_at_once() -> None:
+    found = faults('[mesh]\nx = 2\n[[rule]]\nmatch = "w"\nspec = ["y", "x", ["z", "y:(1)2"]]')
+    assert [(str(d.location), d.message) for d in found] == [
+        ("r.toml:5:9", '"y" is not an axis of the mesh x=2'),
+        ("r.toml:5:20", '"z" is not an axis of the mesh x=2'),
+        ("r.toml:5:25", '"y" is not an axis of the mesh x=2'),
+    ]
+
+
+def test_an_empty_file_has_no_line_to_show() -> None:
+    assert render(fault("")) == (
+        "r.toml:1:1: error[bad-rules]: the file has no rule\n  help: write [[rule]]"
+    )
+
+
 def test_rules_written_inline() -> None:
     rules = PartitionRules.loads('rule = [{ match = "w", spec = ["x"] }]', mesh={"x": 2})
     assert rules.rules == (Rule("w", ["x"]),)
