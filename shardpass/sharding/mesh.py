@@ -41,7 +41,7 @@ from shardpass.sharding.mesh_checks import (
     refuse_too_few,
 )
 from shardpass.sharding.persistence import persistent
-from shardpass.sharding.recorded_devices import RecordedDevices
+from shardpass.sharding.recorded_devices import RecordedDevices, clients_here
 from shardpass.sharding.saved import Saved
 from shardpass.sharding.saved_mesh import MeshDescription
 
@@ -413,9 +413,7 @@ class Mesh(_Standing):
 
     @classmethod
     def _from_saved(cls, saved: Saved) -> Mesh:
-        described = saved_mesh.read(saved)
-        recorded = described.recorded
-        return _loaded(described, None if recorded is None else recorded.here())
+        return _loaded(saved_mesh.read(saved), clients_here())
 
 
 def make_mesh(
@@ -456,13 +454,14 @@ def _from_jax(mesh: JaxMesh | JaxAbstractMesh) -> Mesh:
 
 
 @functools.lru_cache(maxsize=256)
-def _loaded(described: MeshDescription, devices: tuple[Device, ...] | None) -> Mesh:
+def _loaded(described: MeshDescription, clients: tuple[Any, ...] | None) -> Mesh:
     # One object for all shardings that were saved on one mesh, as it was before.
     recorded = described.recorded
     if recorded is None:
         return Mesh.from_jax(described.abstract())
     array = np.empty(described.sizes, dtype=object)
     if len(recorded):
+        devices = None if clients is None else recorded.among(clients)
         if devices is None:
             return Mesh._holding(described.abstract(), recorded)
         array.reshape(-1)[:] = devices

@@ -87,7 +87,6 @@ VERSION: Final = 1
 
 _PLACE: Final = "saved state"
 _HEAD: Final = ("class", "version")
-_HEAD: Final = ("class", "version")
 
 
 @runtime_checkable

@@ -11,7 +11,7 @@ import functools
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from jax.extend import backend
@@ -37,11 +37,22 @@ class RecordedDevices:
     """
 
     groups: tuple[tuple[str, tuple[range, ...]], ...] = ()
+    # Asked for by every look-up of a mesh that is loaded again.
+    _hash: int = field(default=0, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash(self.groups))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RecordedDevices, (self.groups,)  # Another process hashes text in another way.
 
     @classmethod
     def of(cls, devices: Iterable[Device]) -> RecordedDevices:
         """The record of these devices, in their order."""
-        return cls._of_pairs((device.platform, device.id) for device in devices)
+        return _record_of(tuple(devices))
 
     @classmethod
     def _of_pairs(cls, pairs: Iterable[tuple[str, int]]) -> RecordedDevices:
@@ -74,9 +85,12 @@ class RecordedDevices:
 
     def here(self) -> tuple[Device, ...] | None:
         """The devices, if JAX is running in this process and has them all; starts nothing."""
-        if not xla_client.backends_are_initialized():
-            return None
-        return _found(self, running_clients())
+        clients = clients_here()
+        return None if clients is None else self.among(clients)
+
+    def among(self, clients: tuple[Any, ...]) -> tuple[Device, ...] | None:
+        """The devices, if these clients have them all."""
+        return _found(self, clients)
 
     def find(self, owner: str) -> tuple[Device, ...]:
         """The devices; starts JAX's backends if none is running yet.
@@ -117,10 +131,26 @@ class RecordedDevices:
         Raises:
           ShardingError: ``bad-state``, with the place.
         """
-        groups: list[tuple[str, Sequence[range]]] = []
+        texts: list[tuple[str, Saved]] = []
         for item in saved.items():
             fields = item.fields(("platform", "ids"))
-            groups.append((fields["platform"].text(), read_runs(fields["ids"])))
+            texts.append((fields["platform"].text(), fields["ids"]))
+        key = tuple((platform, ids.text()) for platform, ids in texts)
+        record = _known_texts.get(key)
+        if record is None:
+            record = cls._parsed(saved, texts, count)
+            if len(_known_texts) >= _MOST_KNOWN:
+                _known_texts.clear()
+            _known_texts[key] = record
+        if count is not None and len(record) != count:
+            raise saved.error(f"{len(record)} devices where {count} are needed")
+        return record
+
+    @classmethod
+    def _parsed(
+        cls, saved: Saved, texts: list[tuple[str, Saved]], count: int | None
+    ) -> RecordedDevices:
+        groups = [(platform, read_runs(ids)) for platform, ids in texts]
         # Counted before it is written out: a damaged end of a run may be anything.
         size = sum(_count(runs) for _, runs in groups)
         if count is not None and size != count:
@@ -135,6 +165,11 @@ class RecordedDevices:
                 raise saved.error(f"device {platform}:{number} stands twice")
             seen.add((platform, number))
         return cls._of_pairs(pairs)
+
+
+#: What texts said that were read before: all shardings on one mesh are saved with the same.
+_known_texts: dict[tuple[tuple[str, str], ...], RecordedDevices] = {}
+_MOST_KNOWN: Final = 64
 
 
 def ids_text(ids: Sequence[int]) -> str:
@@ -218,6 +253,11 @@ def _refuse_too_many(saved: Saved, count: int) -> None:
         raise saved.error(f"a list of {count} is beyond the {MOST_LISTED} that are written out")
 
 
+def clients_here() -> tuple[Any, ...] | None:
+    """XLA's clients, if JAX is running in this process; starts nothing."""
+    return running_clients() if xla_client.backends_are_initialized() else None
+
+
 def running_clients() -> tuple[Any, ...]:
     """XLA's clients, one for each platform; starts them if none is running."""
     return tuple(backend.backends().values())
@@ -228,6 +268,11 @@ def _devices_of(clients: tuple[Any, ...]) -> dict[tuple[str, int], Device]:
     return {
         (device.platform, device.id): device for client in clients for device in client.devices()
     }
+
+
+@functools.lru_cache(maxsize=16)
+def _record_of(devices: tuple[Device, ...]) -> RecordedDevices:
+    return RecordedDevices._of_pairs((device.platform, device.id) for device in devices)
 
 
 @functools.lru_cache(maxsize=64)

@@ -214,6 +214,8 @@ def test_records_of_several_platforms(stretches):
     again = RecordedDevices.read(Saved(json.loads(json.dumps(record.state())), "devices"))
     assert again == record
     assert hash(again) == hash(record)
+    assert pickle.loads(pickle.dumps(record)) == record
+    assert record.__reduce__() == (RecordedDevices, (record.groups,))
 
 
 @given(st.permutations(range(3)), st.sampled_from([(3, 4, 8), (16, 16, 16), (4, 64, 16)]))
