@@ -59,6 +59,10 @@ def report(
     MODULE is a file, or - for standard input. Collectives are read from XLA's optimized HLO, by
     kind, with count and bytes; those in a loop count as often as it runs.
     """
+    if not compiled and devices is not None:
+        raise click.UsageError("--devices goes with --compile")
+    if not compiled and partitioner != "auto":
+        raise click.UsageError("--partitioner goes with --compile")
     guarded(context, _report, module, as_json, show_all, compiled, devices, partitioner)
 
 
@@ -80,6 +84,7 @@ def _report(
         click.echo(json.dumps(found.to_json(), indent=2))
     else:
         render_terminal(found, standard_output(), show_all=show_all)
+    console().report(found.diagnostics)
     return 0
 
 
@@ -94,4 +99,9 @@ def _compile(
     request_cpu_devices(count)
     with console().step(f"compile for {count} devices"):
         executable = compile_module(module, devices=count, partitioner=partitioner)
-    return compiled_figures(executable.hlo_text, executable.memory_stats)
+    return compiled_figures(
+        executable.hlo_text,
+        executable.memory_stats,
+        [layout.sharding for layout in executable.argument_layouts],
+        [layout.sharding for layout in executable.result_layouts],
+    )

@@ -35,9 +35,11 @@ class FoldedRow:
         return sum(row.bytes for row in self.rows)
 
     @property
-    def bytes_per_device(self) -> int:
-        """Of one device's share of all."""
-        return sum(row.bytes_per_device for row in self.rows)
+    def bytes_per_device(self) -> int | None:
+        """Of one device's share of all; ``None`` where that is not known."""
+        shares = [row.bytes_per_device for row in self.rows]
+        known = [share for share in shares if share is not None]
+        return sum(known) if len(known) == len(shares) else None
 
 
 def fold(rows: Sequence[ValueRow]) -> list[FoldedRow]:
@@ -45,7 +47,8 @@ def fold(rows: Sequence[ValueRow]) -> list[FoldedRow]:
     groups: dict[object, list[ValueRow]] = {}
     for row in rows:
         words = tuple(_NUMBER.split(row.path))
-        alike = (row.dtype, row.shape, row.spec, row.mesh, row.donated, row.alias_of is not None)
+        laid_out = (row.spec, row.mesh, row.shard_shape, row.decided_by)
+        alike = (row.dtype, row.shape, *laid_out, row.donated, row.alias_of is not None)
         groups.setdefault((words, alike), []).append(row)
     folded = [one for group in groups.values() for one in _fold_alike(group)]
     return sorted(folded, key=lambda one: one.example.index)

@@ -9,10 +9,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from shardpass.canon import HloSharding
+from shardpass.diagnostics import Diagnostic
 from shardpass.report.collectives import Collectives
 
 JSON_VERSION = 1
 """Raised when a key of :meth:`Report.to_json` changes its meaning or goes away."""
+
+Decider = Literal["module", "open", "xla", "unknown"]
+"""What a row's layout is known from.
+
+``"module"``: its annotation, or its lack of one where that means whole. ``"open"``: an annotation
+that XLA may cut further, so that the figures are the most that a device holds. ``"xla"``: the
+executable, or what Shardy is known to make of an uneven annotation. ``"unknown"``: XLA decides, and
+only a compiled program tells.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +55,14 @@ class ValueRow:
       dtype: element type as MLIR writes it.
       shape: global shape.
       spec: how it is cut: ``[{"data"}, {}]``, or XLA's text in GSPMD's notation; ``None`` where
-        the module says nothing.
+        nobody says.
       mesh: the mesh the spec is about, by name.
-      shard_shape: what one device holds.
+      shard_shape: what one device holds; ``None`` where that is not known.
       bytes: of the whole array.
-      bytes_per_device: of one device's share.
+      bytes_per_device: of one device's share; ``None`` where that is not known.
       donated: for an argument, whether its buffer is given away.
       alias_of: for a result, the index of the argument whose buffer it takes.
+      decided_by: what the layout is known from.
     """
 
     index: int
@@ -59,16 +71,17 @@ class ValueRow:
     shape: tuple[int, ...]
     spec: str | None
     mesh: str | None
-    shard_shape: tuple[int, ...]
+    shard_shape: tuple[int, ...] | None
     bytes: int
-    bytes_per_device: int
+    bytes_per_device: int | None
     donated: bool = False
     alias_of: int | None = None
+    decided_by: Decider = "module"
 
     @property
     def is_sharded(self) -> bool:
-        """Whether a device holds less than the whole."""
-        return self.shard_shape != self.shape
+        """Whether a device is known to hold less than the whole."""
+        return self.shard_shape is not None and self.shard_shape != self.shape
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""
@@ -79,24 +92,36 @@ class ValueRow:
             "shape": list(self.shape),
             "spec": self.spec,
             "mesh": self.mesh,
-            "shard_shape": list(self.shard_shape),
+            "shard_shape": None if self.shard_shape is None else list(self.shard_shape),
             "bytes": self.bytes,
             "bytes_per_device": self.bytes_per_device,
             "donated": self.donated,
             "alias_of": self.alias_of,
+            "decided_by": self.decided_by,
         }
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Sums over values: of the whole arrays, and of one device's shares."""
+    """Sums over values: of the whole arrays, and of one device's shares.
+
+    Attributes:
+      bytes: of the whole arrays.
+      bytes_per_device: of one device's shares; ``None`` where some are not known.
+      unknown: how many are not known.
+      at_most: whether XLA may cut further, so that ``bytes_per_device`` is the most it can be.
+    """
 
     bytes: int
-    bytes_per_device: int
+    bytes_per_device: int | None
+    unknown: int = 0
+    at_most: bool = False
 
     @property
-    def ratio(self) -> float:
+    def ratio(self) -> float | None:
         """Per device over whole; 1.0 where nothing is cut, also for no bytes at all."""
+        if self.bytes_per_device is None:
+            return None
         return self.bytes_per_device / self.bytes if self.bytes else 1.0
 
     def to_json(self) -> dict[str, Any]:
@@ -105,6 +130,8 @@ class Totals:
             "bytes": self.bytes,
             "bytes_per_device": self.bytes_per_device,
             "ratio": self.ratio,
+            "unknown": self.unknown,
+            "at_most": self.at_most,
         }
 
 
@@ -149,10 +176,19 @@ class MemoryFigures:
 
 @dataclass(frozen=True, slots=True)
 class CompiledFigures:
-    """What only the compiled program tells."""
+    """What only the compiled program tells.
+
+    Attributes:
+      collectives: what it sends.
+      memory: what one device needs.
+      argument_shardings: where it wants each argument, if that was asked of it.
+      result_shardings: where it leaves each result.
+    """
 
     collectives: Collectives
     memory: MemoryFigures | None = None
+    argument_shardings: tuple[HloSharding, ...] | None = None
+    result_shardings: tuple[HloSharding, ...] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""
@@ -187,6 +223,7 @@ class Report:
       arguments: in order.
       results: in order.
       compiled: figures of the compiled program, if it was compiled.
+      diagnostics: a warning for each value that does not lie as it is annotated.
     """
 
     module: str
@@ -196,6 +233,7 @@ class Report:
     arguments: tuple[ValueRow, ...]
     results: tuple[ValueRow, ...]
     compiled: CompiledFigures | None = field(default=None)
+    diagnostics: tuple[Diagnostic, ...] = ()
 
     @property
     def argument_totals(self) -> Totals:
@@ -222,8 +260,16 @@ class Report:
                 "results": self.result_totals.to_json(),
             },
             "compiled": self.compiled.to_json() if self.compiled else None,
+            "diagnostics": [found.to_json() for found in self.diagnostics],
         }
 
 
 def _totals(rows: tuple[ValueRow, ...]) -> Totals:
-    return Totals(sum(row.bytes for row in rows), sum(row.bytes_per_device for row in rows))
+    known = [row.bytes_per_device for row in rows if row.bytes_per_device is not None]
+    unknown = len(rows) - len(known)
+    return Totals(
+        sum(row.bytes for row in rows),
+        None if unknown else sum(known),
+        unknown,
+        any(row.decided_by == "open" for row in rows),
+    )

@@ -60,9 +60,9 @@ def _headline(report: Report) -> Text:
 
 def _value_table(title: str, rows: Sequence[FoldedRow], count: int, totals: Totals) -> Table:
     counted = f"{count} {title if count != 1 else title.removesuffix('s')}"
-    table = _table(f"{counted}: each device holds {totals.ratio:.3f} of the bytes")
+    table = _table(f"{counted}: {_share_of(totals)}")
     are_folded = any(len(row.rows) > 1 for row in rows)
-    specs = [row.example.spec if row.example.spec is not None else "-" for row in rows]
+    specs = [_spec(row.example) for row in rows]
     table.add_column("path", Text("total"), overflow="fold")
     if are_folded:
         table.add_column("", justify="right", no_wrap=True)
@@ -72,7 +72,10 @@ def _value_table(title: str, rows: Sequence[FoldedRow], count: int, totals: Tota
     table.add_column("shard", no_wrap=True)
     table.add_column("bytes", Text(human_bytes(totals.bytes)), justify="right", no_wrap=True)
     table.add_column(
-        "per device", Text(human_bytes(totals.bytes_per_device)), justify="right", no_wrap=True
+        "per device",
+        Text(_at_most(totals.at_most, _bytes(totals.bytes_per_device))),
+        justify="right",
+        no_wrap=True,
     )
     for row, spec in zip(rows, specs, strict=True):
         one = row.example
@@ -82,9 +85,9 @@ def _value_table(title: str, rows: Sequence[FoldedRow], count: int, totals: Tota
             *times,
             Text("x".join([*map(str, one.shape), one.dtype]) + ("*" if _shares(one) else "")),
             Text(spec),
-            Text("x".join(map(str, one.shard_shape)) if one.shape else "scalar"),
+            Text(_at_most(one.decided_by == "open", _shard(one))),
             Text(human_bytes(row.bytes)),
-            Text(human_bytes(row.bytes_per_device)),
+            Text(_at_most(one.decided_by == "open", _bytes(row.bytes_per_device))),
         )
     if any(_shares(row.example) for row in rows):
         is_result = any(row.example.alias_of is not None for row in rows)
@@ -92,6 +95,33 @@ def _value_table(title: str, rows: Sequence[FoldedRow], count: int, totals: Tota
         table.caption = Text(f"* {legend}")
         table.caption_justify = "left"
     return table
+
+
+def _share_of(totals: Totals) -> str:
+    if totals.ratio is None:
+        return f"XLA lays out {totals.unknown} of them, and --compile shows how"
+    return f"each device holds {'at most ' * totals.at_most}{totals.ratio:.3f} of the bytes"
+
+
+def _spec(row: ValueRow) -> str:
+    if row.decided_by == "unknown":
+        return "?"
+    spec = row.spec if row.spec is not None else "-"
+    return f"{spec} (XLA)" if row.decided_by == "xla" else spec
+
+
+def _shard(row: ValueRow) -> str:
+    if row.shard_shape is None:
+        return "?"
+    return "x".join(map(str, row.shard_shape)) if row.shape else "scalar"
+
+
+def _bytes(size: int | None) -> str:
+    return "?" if size is None else human_bytes(size)
+
+
+def _at_most(mark: bool, text: str) -> str:
+    return f"<= {text}" if mark else text
 
 
 def _shares(row: ValueRow) -> bool:

@@ -72,10 +72,14 @@ def test_an_annotated_module() -> None:
                 2048,
                 512,
                 donated=True,
+                decided_by="open",
             ),
-            ValueRow(2, "ids", "i32", (6,), '[{"model"}]', "mesh", (2,), 24, 8),
+            # Six over four: Shardy keeps the half of the axis that divides.
+            ValueRow(
+                2, "ids", "i32", (6,), '[{"model":(1)2}]', "mesh", (3,), 24, 12, decided_by="xla"
+            ),
             ValueRow(3, "count", "f32", (), None, None, (), 4, 4, donated=True),
-            ValueRow(4, "small", "i4", (10,), None, None, (10,), 5, 5),
+            ValueRow(4, "small", "i4", (10,), None, None, None, 5, None, decided_by="unknown"),
         ),
         (
             ValueRow(
@@ -91,10 +95,13 @@ def test_an_annotated_module() -> None:
             ),
             ValueRow(1, "result.1", "f32", (), None, None, (), 4, 4, alias_of=3),
         ),
+        diagnostics=report.diagnostics,
     )
-    assert report.argument_totals == Totals(2593, 785)
+    assert [(d.slug, d.path) for d in report.diagnostics] == [("layout-not-applied", "ids")]
+    assert report.argument_totals == Totals(2593, None, 1, at_most=True)
+    assert report.argument_totals.ratio is None
     assert report.result_totals == Totals(516, 260)
-    assert report.argument_totals.ratio == pytest.approx(785 / 2593)
+    assert report.result_totals.ratio == pytest.approx(260 / 516)
     assert [row.is_sharded for row in report.arguments] == [True, True, True, False, False]
 
 
@@ -237,6 +244,7 @@ def test_json_has_stable_keys() -> None:
         "results",
         "totals",
         "compiled",
+        "diagnostics",
     ]
     assert record["version"] == 1
     assert record["meshes"] == [
@@ -254,11 +262,14 @@ def test_json_has_stable_keys() -> None:
         "bytes_per_device": 512,
         "donated": True,
         "alias_of": None,
+        "decided_by": "open",
     }
     assert record["totals"]["results"] == {
         "bytes": 516,
         "bytes_per_device": 260,
         "ratio": 260 / 516,
+        "unknown": 0,
+        "at_most": False,
     }
     assert record["compiled"] == {
         "collectives": [
