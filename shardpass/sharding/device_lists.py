@@ -35,27 +35,39 @@ def checked_devices(devices: Any, owner: str) -> tuple[Device, ...]:
             f"{owner} needs at least 1 device, and the list is empty",
             help="pass jax.devices(), or some of them",
         )
+    # As sets first, since a list may be long and is nearly always right.
+    if (
+        all(issubclass(kind, Device) for kind in set(map(type, found)))
+        and len(set(found)) == len(found)
+        and len({id(device.client) for device in found}) == 1
+    ):
+        return found
+    raise _fault(found, owner)
+
+
+def _fault(found: tuple[Any, ...], owner: str) -> ShardingError:
+    """What is wrong with a list of which something is."""
     places: dict[Device, int] = {}
     for place, device in enumerate(found):
         if not isinstance(device, Device):
-            raise ShardingError(
+            return ShardingError(
                 "abstract-type",
                 f"{owner} is made of devices; at {place} stands {type(device).__name__} {device!r}",
                 help="pass jax.devices(), or some of them",
             )
         if places.setdefault(device, place) != place:
-            raise ShardingError(
+            return ShardingError(
                 "duplicate-device",
                 f"device {device} stands twice in the list, at {places[device]} and {place}",
                 help="each device holds one place",
             )
     first = found[0]
-    for place, device in enumerate(found):
-        if device.client is not first.client:
-            raise ShardingError(
-                "mixed-backends",
-                f"device {device} at {place} is of another backend ({device.platform}) "
-                f"than {first} at 0 ({first.platform})",
-                help="take all devices from one call of jax.devices(backend)",
-            )
-    return found
+    place, device = next(
+        (place, device) for place, device in enumerate(found) if device.client is not first.client
+    )
+    return ShardingError(
+        "mixed-backends",
+        f"device {device} at {place} is of another backend ({device.platform}) "
+        f"than {first} at 0 ({first.platform})",
+        help="take all devices from one call of jax.devices(backend)",
+    )

@@ -74,11 +74,15 @@ class GSPMDSharding(_GSPMDSharding):
         self, devices: Any, op_sharding: TilesLike, *, memory_kind: str | None = None
     ) -> None:
         found = checked_devices(devices, "a GSPMDSharding")
-        tiles = placed_tiles(as_tiles(op_sharding), len(found))
+        if isinstance(op_sharding, str):
+            tiles, theirs = _of_text(op_sharding, len(found))
+        else:
+            tiles = placed_tiles(as_tiles(op_sharding), len(found))
+            theirs = _as_jaxlib(tiles)
         if memory_kind is not None:
             local = (d for d in found if d.process_index == d.client.process_index())
             check_memory_kind(memory_kind, next(local, None))
-        super().__init__(found, _as_jaxlib(tiles), memory_kind=memory_kind)
+        super().__init__(found, theirs, memory_kind=memory_kind)
         self._our_devices = found
         self._our_tiles = tiles
 
@@ -366,6 +370,12 @@ def _as_jax_named(layout: TensorSharding) -> jax.sharding.NamedSharding:
 @functools.lru_cache(maxsize=1024)
 def _parsed(text: str) -> HloSharding:
     return HloSharding.parse(text)
+
+
+@functools.lru_cache(maxsize=1024)
+def _of_text(text: str, count: int) -> tuple[HloSharding, Any]:
+    tiles = placed_tiles(_parsed(text), count)
+    return tiles, _as_jaxlib(tiles)
 
 
 def _as_jaxlib(tiles: HloSharding) -> Any:
