@@ -23,8 +23,11 @@ from shardpass.mlir.attributes import (
     set_num_partitions,
     write_mhlo,
 )
+from shardpass.mlir.call_graph import CALLS, CallGraph
 from shardpass.mlir.context import make_context
 from shardpass.mlir.entry import (
+    MAIN,
+    EntryName,
     EntryValue,
     aliases_of,
     argument_attributes,
@@ -32,6 +35,8 @@ from shardpass.mlir.entry import (
     entries_of,
     entry_function,
     is_public,
+    present_as_before,
+    present_as_main,
     result_attributes,
     results_of,
     set_argument_attributes,
@@ -46,10 +51,14 @@ from shardpass.mlir.paths import dotted
 from shardpass.mlir.walk import collect, operations, visit, where, with_attribute
 
 __all__ = [
+    "CALLS",
+    "MAIN",
     "MHLO_SHARDING",
     "NUM_PARTITIONS",
     "SDY_SHARDING",
+    "CallGraph",
     "Emit",
+    "EntryName",
     "EntryValue",
     "Module",
     "Shardings",
@@ -74,6 +83,8 @@ __all__ = [
     "num_partitions",
     "operations",
     "parse",
+    "present_as_before",
+    "present_as_main",
     "read_mhlo",
     "result_attributes",
     "results_of",

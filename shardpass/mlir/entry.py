@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import cast
+from typing import Final, cast
 
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func
@@ -15,6 +15,8 @@ from shardpass.mlir.attributes import MHLO_SHARDING, SDY_SHARDING
 from shardpass.mlir.locations import value_name
 from shardpass.mlir.paths import dotted, result_name
 
+#: The function that a run starts at, where a module has it.
+MAIN: Final = "main"
 #: Attributes that tie a result to the argument whose buffer it may take over.
 ALIASING_OUTPUT = "tf.aliasing_output"
 BUFFER_DONOR = "jax.buffer_donor"
@@ -103,7 +105,7 @@ def entry_function(root: ir.Operation) -> func.FuncOp:
     functions = [op for op in root.regions[0].blocks[0].operations if isinstance(op, func.FuncOp)]
     defined = [f for f in functions if not f.is_external]
     for function in defined:
-        if function.name.value == "main":
+        if function.name.value == MAIN:
             return function
     public = [f for f in defined if is_public(f)]
     if len(public) == 1:
@@ -123,6 +125,64 @@ def is_public(function: func.FuncOp) -> bool:
         "sym_visibility" not in attributes
         or ir.StringAttr(attributes["sym_visibility"]).value == "public"
     )
+
+
+@dataclass(frozen=True)
+class EntryName:
+    """What an entry function was called before :func:`present_as_main`."""
+
+    name: str
+    visibility: ir.Attribute | None
+
+
+def present_as_main(root: ir.Operation) -> EntryName | None:
+    """Call the entry function ``@main`` and make it public, as Shardy and XLA take for granted.
+
+    Shardy looks ``@main`` up and aborts the process where there is none; passes that drop private
+    functions drop a private entry. Its callers are rewritten too.
+
+    Returns:
+      What :func:`present_as_before` needs; ``None`` where nothing had to change.
+
+    Raises:
+      ShardingError: ``no-entry-function``; ``not-supported``, if something else has the name.
+    """
+    function = entry_function(root)
+    was = EntryName(function.name.value, function.attributes.get("sym_visibility"))
+    if was.name == MAIN and is_public(function):
+        return None
+    for op in root.regions[0].blocks[0].operations:
+        symbol = op.attributes.get("sym_name")
+        if was.name != MAIN and symbol is not None and ir.StringAttr(symbol).value == MAIN:
+            raise ShardingError(
+                "not-supported",
+                f"Shardy and XLA ask for the entry function, @{was.name}, under the name @main, "
+                f"which an {op.operation.name} has",
+                help="call that something else",
+            )
+    _call(root, function, EntryName(MAIN, None))
+    return was
+
+
+def present_as_before(root: ir.Operation, was: EntryName | None) -> None:
+    """Undo :func:`present_as_main`, where ``@main`` is still there."""
+    if was is None:
+        return
+    for op in root.regions[0].blocks[0].operations:
+        if isinstance(op, func.FuncOp) and op.name.value == MAIN:
+            _call(root, op, was)
+            return
+
+
+def _call(root: ir.Operation, function: func.FuncOp, new: EntryName) -> None:
+    before = function.name.value
+    if before != new.name:
+        ir.SymbolTable.replace_all_symbol_uses(before, new.name, root)
+        function.attributes["sym_name"] = ir.StringAttr.get(new.name, context=root.context)
+    if new.visibility is not None:
+        function.attributes["sym_visibility"] = new.visibility
+    elif "sym_visibility" in function.attributes:
+        del function.attributes["sym_visibility"]
 
 
 def arguments_of(function: func.FuncOp) -> list[EntryValue]:

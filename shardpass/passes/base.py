@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -27,10 +27,14 @@ class Look:
       body: the reading.
       before_verifier: whether it copes with what a pass in front of it left and MLIR has not
         verified yet. Otherwise it sees verified modules alone.
+      asks: what it refuses a module for, by names of any kind. Where looks that run together ask
+        the same, one of them does; it may be the one behind the other, so that nothing between them
+        may rely on the answer.
     """
 
     body: Body
     before_verifier: bool = False
+    asks: Set[str] = frozenset()
 
 
 #: One step of a pass: native passes as MLIR's own pipeline text under ``builtin.module``, a

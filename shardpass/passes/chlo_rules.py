@@ -16,10 +16,9 @@ from typing import Final
 
 from jax.extend.mlir import ir
 
-from shardpass.diagnostics import Sink
-from shardpass.mlir import visit
-
 RULE: Final = "sdy.sharding_rule"
+#: How the names of CHLO's ops begin.
+CHLO: Final = "chlo."
 
 #: One element of each result from one element of each operand.
 _ELEMENTWISE: Final = frozenset(
@@ -59,26 +58,26 @@ _FACTORS: Final = "ijklmnopqrstuvwxyz"
 _Shapes = tuple[tuple[int, ...], ...]
 
 
-def add_chlo_rules(root: ir.Operation, sink: Sink) -> None:
-    """Write a sharding rule onto each CHLO op in ``root`` that has none and is known here."""
-    written: dict[tuple[str, _Shapes, _Shapes], ir.Attribute | None] = {}
+class ChloRules:
+    """Writes a sharding rule onto each CHLO op that has none and is known here."""
 
-    def look(op: ir.Operation) -> None:
-        name = op.name
-        if not name.startswith("chlo.") or RULE in op.attributes:
+    def __init__(self) -> None:
+        self._written: dict[tuple[str, _Shapes, _Shapes], ir.Attribute | None] = {}
+
+    def add(self, op: ir.Operation, name: str) -> None:
+        """Write the rule of ``op``, whose ``name`` begins with :data:`CHLO`."""
+        if RULE in op.attributes:
             return
         operands, results = _shapes(op.operands), _shapes(op.results)
         if operands is None or results is None:
             return
         key = (name, operands, results)
-        if key not in written:
+        if key not in self._written:
             text = _rule(*key)
-            written[key] = ir.Attribute.parse(text, op.context) if text else None
-        rule = written[key]
+            self._written[key] = ir.Attribute.parse(text, op.context) if text else None
+        rule = self._written[key]
         if rule is not None:
             op.attributes[RULE] = rule
-
-    visit(root, look)
 
 
 def _shapes(values: ir.OpOperandList | ir.OpResultList) -> _Shapes | None:

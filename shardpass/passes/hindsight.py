@@ -16,6 +16,7 @@ from shardpass.canon import MeshShape, TensorSharding
 from shardpass.canon.shapes import sizes_that_fit
 from shardpass.diagnostics import Sink, human_bytes
 from shardpass.mlir import (
+    MAIN,
     SDY_SHARDING,
     EntryValue,
     Shardings,
@@ -163,11 +164,13 @@ class _WholeResults(dict[ir.Attribute, tuple[int, ...]]):
 
 
 def _entry(root: ir.Operation) -> list[func.FuncOp]:
-    """The public functions: what a user annotates."""
+    """The public functions, and ``@main`` whoever may call it: what a user annotates."""
     return [
         op
         for op in root.regions[0].blocks[0].operations
-        if isinstance(op, func.FuncOp) and not op.is_external and is_public(op)
+        if isinstance(op, func.FuncOp)
+        and not op.is_external
+        and (is_public(op) or op.name.value == MAIN)
     ]
 
 

@@ -21,6 +21,8 @@ from shardpass.passes.base import Body, Look, Pass
 from shardpass.passes.option_text import make_pass
 from shardpass.passes.pipeline_text import NestText, PassText, parse_pipeline
 from shardpass.passes.registry import known_passes
+from shardpass.passes.shardy_entry import EntryAsMain, needs_main
+from shardpass.passes.survey import REFUSE_RECURSION
 
 #: One thing to run: a pass of ours, or MLIR's text for native ones.
 Step = Pass | str
@@ -197,10 +199,11 @@ def _with_defaults(step: Step, **defaults: Any) -> Step:
 def _run(module: Module, steps: Sequence[Step], sink: Sink, *, verify_each: bool) -> None:
     native.register()
     context = module.ir.context
+    lent = EntryAsMain()
     with context:
         manager = passmanager.PassManager(native.MODULE)
         manager.enable_verifier(verify_each)
-        for name, stage in _joined(steps):
+        for name, stage in _joined(steps, lent):
             _add(manager, name, stage, sink)
         with hearing(context, sink.report):
             try:
@@ -210,34 +213,61 @@ def _run(module: Module, steps: Sequence[Step], sink: Sink, *, verify_each: bool
                 raise ShardingError(
                     "pass-failed", "a pass failed without saying why", notes=[str(error)]
                 ) from error
+            finally:
+                lent.leave(module.root)
     sink.raise_errors()
 
 
-def _joined(steps: Sequence[Step]) -> Iterator[tuple[str, str | list[Body]]]:
+def _joined(steps: Sequence[Step], lent: EntryAsMain) -> Iterator[tuple[str, str | list[Body]]]:
     """What to add to the manager, by name: native passes, and steps in Python that run as one.
 
     The verifier runs behind each. A look is joined to the steps in Python beside it, since there is
-    nothing to verify between them.
+    nothing to verify between them. Around Shardy's passes ``lent`` gives the module what they need;
+    behind the last one it is for the caller to take back.
     """
     names: list[str] = []
-    bodies: list[Body] = []
-    changed = False
+    bodies: list[Look | Body] = []
+    changed = inside = False
     for step in steps:
         name = step.name if isinstance(step, Pass) else step
         for stage in step.stages() if isinstance(step, Pass) else [step]:
+            if isinstance(stage, str) and not inside and needs_main(stage):
+                bodies += [REFUSE_RECURSION, Look(lent.enter, before_verifier=True)]
+                names = names or ["shardpass"]
+                inside = True
             joins = isinstance(stage, Look) and stage.before_verifier
             if bodies and (isinstance(stage, str) or (changed and not joins)):
-                yield "+".join(names), bodies
+                yield "+".join(names), _bodies(bodies)
                 names, bodies, changed = [], [], False
             if isinstance(stage, str):
                 yield name, stage
                 continue
-            bodies.append(stage.body if isinstance(stage, Look) else stage)
+            if inside:
+                bodies.append(Look(lent.leave))
+                inside = False
+            bodies.append(stage)
             changed = changed or not isinstance(stage, Look)
             if name not in names:
                 names.append(name)
     if bodies:
-        yield "+".join(names), bodies
+        yield "+".join(names), _bodies(bodies)
+
+
+def _bodies(stages: Sequence[Look | Body]) -> list[Body]:
+    """What to call, without the looks whose questions another one asks as well."""
+    kept: list[Body] = []
+    for place, stage in enumerate(stages):
+        if not isinstance(stage, Look):
+            kept.append(stage)
+            continue
+        before, behind = (
+            [other.asks for other in part if isinstance(other, Look)]
+            for part in (stages[:place], stages[place + 1 :])
+        )
+        asked = any(a > stage.asks for a in before) or any(a >= stage.asks for a in behind)
+        if not (stage.asks and asked):
+            kept.append(stage.body)
+    return kept
 
 
 def _add(manager: passmanager.PassManager, name: str, stage: str | list[Body], sink: Sink) -> None:

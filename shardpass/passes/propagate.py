@@ -10,10 +10,10 @@ from jax.extend.mlir import ir
 
 from shardpass.diagnostics import Sink
 from shardpass.passes.base import Look, Pass, Stage, option
-from shardpass.passes.chlo_rules import add_chlo_rules
 from shardpass.passes.expansion import expand, set_option, without
 from shardpass.passes.hindsight import Hindsight
 from shardpass.passes.option_text import one_of
+from shardpass.passes.survey import SURVEY
 
 _PIPELINE = "sdy-propagation-pipeline"
 
@@ -28,6 +28,7 @@ class Propagate(Pass):
 
     Warned of: a user's uneven sharding that Shardy rewrites, ops whose operands lie on different
     meshes (propagation stops there), and large values that stay whole on every device.
+    An error: annotations in GSPMD's notation, and functions that call themselves.
     Leaves alone: what the user has closed.
     Order: behind ``sp-annotate``; in front of ``sp-export-mhlo``.
     """
@@ -59,8 +60,7 @@ class Propagate(Pass):
         hindsight = Hindsight(least_bytes=self.warn_replicated_bytes)
         return (
             Look(hindsight.remember, before_verifier=True),
-            # Well-formed by construction, so that it costs no run of the verifier.
-            Look(add_chlo_rules, before_verifier=True),
+            SURVEY,
             self.native_pipeline(),
             Look(hindsight.look_back),
         )
