@@ -1,58 +1,85 @@
 """XLA's ``OpSharding``, the proto form of a sharding, read field by field.
 
 jaxlib reads it too, and trusts it: bytes that are no proto give ``{replicated}`` without a word,
-and tiles that do not fit their devices abort the process or place something else. So the wire
-format is read here, where every fault has a place, and the algebra checks the rest. Only a named
-sharding (V3), which newer jaxlibs write, goes through jaxlib's own reader; it is nested deeply and
-has a text that says the same.
+and tiles or axes that do not fit abort the process or place something else. So everything is read
+here, where every fault has a place, and the algebra checks the rest.
 
-Sources: ``OpSharding`` in ``xla/xla_data.proto``, ``HloSharding::FromProto``, and the protobuf
-encoding.
+Sources: ``OpSharding`` and ``NamedShardingProto`` in ``xla/xla_data.proto``,
+``HloSharding::FromProto``; the numbers of the latter's fields as jaxlib 0.10 and 0.12 write them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
 
-from jax.extend import sharding as jax_extend
-
-from shardpass.canon import HloSharding, Metadata, ShardGroup, SubgroupType, TileAssignment
+from shardpass.canon import (
+    AxisRef,
+    DimSharding,
+    HloSharding,
+    MeshShape,
+    Metadata,
+    NamedHlo,
+    ShardGroup,
+    SubgroupType,
+    TensorSharding,
+    TileAssignment,
+)
+from shardpass.canon.lowering import named_to_hlo
 from shardpass.diagnostics import ShardingError
+from shardpass.sharding.proto_wire import BYTES, VARINT, Message, Schema, fault
 
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-
-_FIELDS: Final = {
-    1: ("type", _VARINT),
-    2: ("tile_shape", _BYTES),
-    3: ("tile_assignment_dimensions", _VARINT),
-    4: ("tile_assignment_devices", _VARINT),
-    5: ("tuple_shardings", _BYTES),
-    6: ("replicate_on_last_tile_dim", _VARINT),
-    7: ("metadata", _BYTES),
-    8: ("last_tile_dims", _VARINT),
-    9: ("iota_reshape_dims", _VARINT),
-    10: ("iota_transpose_perm", _VARINT),
-    11: ("is_shard_group", _VARINT),
-    12: ("shard_group_id", _VARINT),
-    13: ("shard_group_type", _VARINT),
-    14: ("named_sharding", _BYTES),
+_OP: Final[Schema] = {
+    1: ("type", VARINT),
+    2: ("tile_shape", BYTES),
+    3: ("tile_assignment_dimensions", VARINT),
+    4: ("tile_assignment_devices", VARINT),
+    5: ("tuple_shardings", BYTES),
+    6: ("replicate_on_last_tile_dim", VARINT),
+    7: ("metadata", BYTES),
+    8: ("last_tile_dims", VARINT),
+    9: ("iota_reshape_dims", VARINT),
+    10: ("iota_transpose_perm", VARINT),
+    11: ("is_shard_group", VARINT),
+    12: ("shard_group_id", VARINT),
+    13: ("shard_group_type", VARINT),
+    14: ("named_sharding", BYTES),
 }
+_NAMED: Final[Schema] = {
+    2: ("mesh", BYTES),
+    3: ("dim_shardings", BYTES),
+    4: ("replicated_axes", BYTES),
+    5: ("unreduced_axes", BYTES),
+    6: ("metadata", BYTES),
+    7: ("manual_axes", BYTES),
+}
+_MESH: Final[Schema] = {
+    1: ("axes", BYTES),
+    2: ("device_ids", VARINT),
+    3: ("device_order", BYTES),
+}
+_MESH_AXIS: Final[Schema] = {1: ("name", BYTES), 2: ("size", VARINT)}
+_ORDER: Final[Schema] = {1: ("reshape_dims", VARINT), 2: ("transpose_perm", VARINT)}
+_DIM: Final[Schema] = {1: ("axes", BYTES), 2: ("is_closed", VARINT)}
+_AXIS: Final[Schema] = {1: ("mesh_axis_index", VARINT), 2: ("sub_axis", BYTES)}
+_SUB_AXIS: Final[Schema] = {1: ("pre_size", VARINT), 2: ("size", VARINT)}
+# Of XLA's OpMetadata, what says how unreduced values combine; the rest tells of the origin.
+_METADATA: Final[Schema] = {1: ("op_type", BYTES), 2: ("op_name", BYTES)}
+
 _KINDS: Final = {
     0: HloSharding.replicated(),
     4: HloSharding.manual(),
     5: HloSharding.unknown(),
     6: HloSharding.unreduced(),
 }
-_MAXIMAL, _TUPLE, _TILED = 1, 2, 3
+_MAXIMAL, _TUPLE, _TILED, _UNREDUCED = 1, 2, 3, 6
 _SUBGROUPS: Final = {
     0: SubgroupType.REPLICATED,
     4: SubgroupType.MANUAL,
     6: SubgroupType.UNREDUCED,
 }
 _SHARD_LIKE: Final = 1
-# Of XLA's OpMetadata, what says how unreduced values combine; the rest tells of the origin.
-_METADATA: Final = {1: "op_type", 2: "op_name"}
 _REDUCTIONS: Final = ("max", "min")
 
 
@@ -64,25 +91,25 @@ def from_proto_bytes(data: bytes) -> HloSharding:
 
     Raises:
       ShardingError: ``syntax`` for bytes that are no ``OpSharding``, with the position;
-        ``bad-tile-assignment``, ``duplicate-device``; ``not-expressible`` for a tuple in a tuple.
+        ``not-expressible`` for a tuple in a tuple; ``bad-tile-assignment``, ``duplicate-device``,
+        and for a named sharding what :class:`shardpass.canon.TensorSharding` refuses.
     """
-    return _sharding(_read(data, 0))
+    return _sharding(data, 0)
 
 
-def _sharding(fields: dict[str, list[Any]]) -> HloSharding:
-    if "named_sharding" in fields:
-        raw = fields["raw"][0]
-        return HloSharding.parse(repr(jax_extend.get_hlo_sharding_from_serialized_proto(raw)))
-    kind = _last(fields, "type", 0)
+def _sharding(data: bytes, start: int) -> HloSharding:
+    message = Message(data, _OP, "an OpSharding", start)
+    if "named_sharding" in message:
+        return message.messages("named_sharding", _named)[-1]
+    kind = message.number("type")
+    devices = message.numbers("tile_assignment_devices")
     if kind == _TUPLE:
-        nested = (_read(data, offset) for offset, data in fields.get("tuple_shardings", ()))
-        return HloSharding.tuple_of([_sharding(element) for element in nested])
-    notes = [_metadata(data, offset) for offset, data in fields.get("metadata", ())]
-    reductions = [note.reduction for note in notes if note.reduction in _REDUCTIONS]
-    reduction = reductions[0] if reductions else None
-    devices = fields.get("tile_assignment_devices", [])
-    if kind in _KINDS:
-        found = HloSharding.unreduced(reduction) if kind == 6 else _KINDS[kind]
+        return HloSharding.tuple_of(message.messages("tuple_shardings", _sharding))
+    reduction = _reduction(message)
+    if kind == _UNREDUCED:
+        found = HloSharding.unreduced(reduction)
+    elif kind in _KINDS:
+        found = _KINDS[kind]
     elif kind == _MAXIMAL:
         if len(devices) != 1:
             raise ShardingError(
@@ -90,37 +117,27 @@ def _sharding(fields: dict[str, list[Any]]) -> HloSharding:
             )
         found = HloSharding.maximal(devices[0])
     elif kind == _TILED:
-        found = _tiled(fields, devices, reduction)
+        found = _tiled(message, devices, reduction)
     else:
-        raise ShardingError("syntax", f"an OpSharding has no type {kind}")
-    if not _last(fields, "is_shard_group", 0):
+        raise fault(start, f"an OpSharding has no type {kind}")
+    if not message.number("is_shard_group"):
         return found
-    exact = _last(fields, "shard_group_type", 0) != _SHARD_LIKE
-    group = ShardGroup(_last(fields, "shard_group_id", 0), exact)
-    return HloSharding(
-        found.kind,
-        found.tile,
-        found.subgroup_types,
-        found.device,
-        group=group,
-        reduction=found.reduction,
-    )
+    exact = message.number("shard_group_type") != _SHARD_LIKE
+    return replace(found, group=ShardGroup(message.number("shard_group_id"), exact))
 
 
-def _tiled(
-    fields: dict[str, list[Any]], devices: Sequence[int], reduction: str | None
-) -> HloSharding:
-    dims = fields.get("tile_assignment_dimensions", [])
+def _tiled(message: Message, devices: Sequence[int], reduction: str | None) -> HloSharding:
+    dims = message.numbers("tile_assignment_dimensions")
     types = []
-    for number in fields.get("last_tile_dims", ()):
+    for number in message.numbers("last_tile_dims"):
         if number not in _SUBGROUPS:
             raise ShardingError("syntax", f"an OpSharding has no subgroups of type {number}")
         types.append(_SUBGROUPS[number])
-    if not types and _last(fields, "replicate_on_last_tile_dim", 0):
+    if not types and message.number("replicate_on_last_tile_dim"):
         types = [SubgroupType.REPLICATED]
-    reshape = fields.get("iota_reshape_dims", [])
+    reshape = message.numbers("iota_reshape_dims")
     if reshape:
-        tile = TileAssignment.iota(dims, reshape, fields.get("iota_transpose_perm", []))
+        tile = TileAssignment.iota(dims, reshape, message.numbers("iota_transpose_perm"))
     else:
         tile = TileAssignment.listed(dims, devices)
     if tile.size == 1:
@@ -128,83 +145,70 @@ def _tiled(
     return HloSharding.tiled(tile, types, reduction)
 
 
+def _named(data: bytes, start: int) -> HloSharding:
+    message = Message(data, _NAMED, "a named sharding", start)
+    mesh, order = (message.messages("mesh", _mesh) or [(MeshShape(), None)])[-1]
+
+    def axis(data: bytes, start: int) -> AxisRef:
+        return _axis(data, start, mesh)
+
+    def dim(data: bytes, start: int) -> DimSharding:
+        said = Message(data, _DIM, "a dimension", start)
+        return DimSharding(tuple(said.messages("axes", axis)), open=not said.number("is_closed"))
+
+    dims = tuple(message.messages("dim_shardings", dim))
+    replicated, unreduced, manual = (
+        tuple(message.messages(f"{name}_axes", axis))
+        for name in ("replicated", "unreduced", "manual")
+    )
+    reduction = _reduction(message) if unreduced else None
+    sharding = TensorSharding(mesh, dims, replicated, unreduced, reduction)
+    return named_to_hlo(NamedHlo(sharding, manual, order))
+
+
+def _mesh(data: bytes, start: int) -> tuple[MeshShape, TileAssignment | None]:
+    message = Message(data, _MESH, "a mesh", start)
+    axes = tuple(message.messages("axes", _mesh_axis))
+    ids = message.numbers("device_ids")
+    mesh = MeshShape(axes, tuple(ids) or None)
+    orders = message.messages(
+        "device_order", lambda data, start: Message(data, _ORDER, "an order of devices", start)
+    )
+    if not orders:
+        return mesh, None
+    said = orders[-1]
+    order = TileAssignment.iota(
+        mesh.sizes or (1,), said.numbers("reshape_dims"), said.numbers("transpose_perm")
+    )
+    return mesh, order if len(order.reshape_dims) > 1 else None
+
+
+def _mesh_axis(data: bytes, start: int) -> tuple[str, int]:
+    message = Message(data, _MESH_AXIS, "an axis of a mesh", start)
+    return message.text("name"), message.number("size")
+
+
+def _axis(data: bytes, start: int, mesh: MeshShape) -> AxisRef:
+    message = Message(data, _AXIS, "an axis", start)
+    index = message.number("mesh_axis_index")
+    if not 0 <= index < len(mesh.axes):
+        raise fault(start, f"axis {index} of a mesh that has {len(mesh.axes)}")
+    parts = message.messages(
+        "sub_axis", lambda data, start: Message(data, _SUB_AXIS, "a sub-axis", start)
+    )
+    if not parts:
+        return AxisRef(mesh.names[index])
+    return AxisRef(mesh.names[index], parts[-1].number("pre_size"), parts[-1].number("size"))
+
+
+def _reduction(message: Message) -> str | None:
+    """How partial results are to be combined; ``None`` for the sum."""
+    for note in message.messages("metadata", _metadata):
+        if note.reduction in _REDUCTIONS:
+            return note.reduction
+    return None
+
+
 def _metadata(data: bytes, start: int) -> Metadata:
-    said = []
-    for _, number, wire, value in _entries(data, start):
-        if number in _METADATA and wire == _BYTES:
-            said.append((_METADATA[number], value[1].decode("utf-8", "replace")))
-    return Metadata(tuple(said))
-
-
-def _last(fields: dict[str, list[Any]], name: str, default: int) -> int:
-    return fields[name][-1] if fields.get(name) else default
-
-
-def _read(data: bytes, start: int) -> dict[str, list[Any]]:
-    """Name -> values of one ``OpSharding``; ``raw`` is the whole."""
-    fields: dict[str, list[Any]] = {"raw": [data]}
-    for position, number, wire, value in _entries(data, start):
-        name, expected = _FIELDS.get(number, (None, None))
-        if name is None:
-            raise _fault(position, f"an OpSharding has no field {number}")
-        values = fields.setdefault(name, [])
-        if wire == expected:
-            values.append(_signed(value) if wire == _VARINT else value)
-        elif wire == _BYTES:  # numbers packed one after the other
-            offset, packed = value
-            values += [_signed(number) for number in _packed(packed, offset)]
-        else:
-            raise _fault(position, f"{name} is not written as wire type {wire}")
-    return fields
-
-
-def _entries(data: bytes, start: int) -> Iterator[tuple[int, int, int, Any]]:
-    """The entries of a message: position, field number, wire type, value.
-
-    A varint is an unsigned number, what has a length is its position and its bytes. Positions count
-    from the start of the outermost message, ``start`` being where this one begins.
-    """
-    at = 0
-    while at < len(data):
-        position = start + at
-        key, at = _varint(data, at, start)
-        number, wire = divmod(key, 8)
-        if wire == _VARINT:
-            value, at = _varint(data, at, start)
-            yield position, number, wire, value
-            continue
-        if wire == _BYTES:
-            size, at = _varint(data, at, start)
-        elif wire in (_FIXED32, _FIXED64):
-            size = 4 if wire == _FIXED32 else 8
-        else:
-            raise _fault(position, f"no field is written as wire type {wire}")
-        if size > len(data) - at:
-            raise _fault(position, f"a field of {size} bytes, and {len(data) - at} are left")
-        yield position, number, wire, (start + at, data[at : at + size])
-        at += size
-
-
-def _packed(data: bytes, start: int) -> Iterator[int]:
-    at = 0
-    while at < len(data):
-        value, at = _varint(data, at, start)
-        yield value
-
-
-def _varint(data: bytes, at: int, start: int) -> tuple[int, int]:
-    value = 0
-    for index in range(at, min(at + 10, len(data))):
-        value |= (data[index] & 0x7F) << 7 * (index - at)
-        if data[index] < 0x80:
-            return value, index + 1
-    raise _fault(start + at, "a number without an end")
-
-
-def _signed(value: int) -> int:
-    value &= 2**64 - 1
-    return value - 2**64 if value >= 2**63 else value
-
-
-def _fault(position: int, what: str) -> ShardingError:
-    return ShardingError("syntax", f"byte {position}: {what}; this is no serialized OpSharding")
+    said = Message(data, _METADATA, "metadata", start, partly=True)
+    return Metadata(tuple((name, said.text(name)) for name in ("op_type", "op_name")))

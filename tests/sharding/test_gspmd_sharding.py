@@ -284,7 +284,11 @@ def test_bytes_that_are_no_proto(data, slug, message):
 @pytest.mark.parametrize(
     ("data", "slug", "message"),
     [
-        (b"\x08\x09", "syntax", "an OpSharding has no type 9"),
+        (
+            b"\x08\x09",
+            "syntax",
+            "byte 0: an OpSharding has no type 9; this is no serialized OpSharding",
+        ),
         (
             b"\x08\x03\x1a\x02\x02\x04",
             "bad-tile-assignment",
