@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardpass.cli.guard import guarded
+from shardpass.cli.guard import FAILED, console, guarded
 from shardpass.cli.options import console_options, emit_option, example
 from shardpass.cli.streams import STANDARD_INPUT, read_standard_input
 
@@ -73,7 +73,7 @@ def opt(
     list_passes: bool,
     emit: Emit | None,
 ) -> None:
-    """Run passes over FILE (standard input if not named) and print the module.
+    """Run passes over FILE (standard input if not named) and print the module, if nothing fails.
 
     Passes are flags and run in the order in which they stand, with options behind an equals sign
     (--sp-propagate="conservative strategy=basic"), or a pipeline's text. Native passes of Shardy,
@@ -109,9 +109,11 @@ def _as_text(flag: str) -> str:
 
 
 def _opt(file: str, output: str, request: _Request) -> int:
-    from shardpass.diagnostics import ShardingError
+    from shardpass.diagnostics import Severity, ShardingError
     from shardpass.mlir import files
 
+    if output != "-":
+        files.check_target(output)
     name = STANDARD_INPUT if file == "-" else file
     data = read_standard_input() if file == "-" else files.read_bytes(file)
     _check_pipeline(request.pipeline)
@@ -130,8 +132,11 @@ def _opt(file: str, output: str, request: _Request) -> int:
         raise ShardingError(
             "usage", f"bytecode holds one module, and the file has {len(printed)} parts"
         )
+    console().report(faults)
+    if any(fault.severity is Severity.ERROR for fault in faults):
+        return FAILED  # Half a file looks like a whole one to whoever reads it next.
     _write(output, printed)
-    return _finish(faults, request)
+    return 0
 
 
 def _check_pipeline(pipeline: Sequence[str]) -> None:
@@ -209,14 +214,6 @@ def _write(output: str, printed: list[Any]) -> None:
         sys.stdout.buffer.flush()
     else:
         files.write_whole(output, data)
-
-
-def _finish(faults: list[Diagnostic], request: _Request) -> int:
-    from shardpass.cli.guard import console
-    from shardpass.diagnostics import Severity
-
-    console().report(faults)
-    return int(any(fault.severity is Severity.ERROR for fault in faults))
 
 
 def _list_passes() -> int:
