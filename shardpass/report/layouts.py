@@ -17,6 +17,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 from jax.extend.mlir import ir
 
 from shardpass.canon import (
@@ -135,9 +136,10 @@ def is_applied(
     """
     if 0 in shape or devices == 1:
         return True
-    wanted, is_open = annotation, [False] * len(shape)
+    wanted, is_open = annotation, np.zeros(len(shape), bool)
     if isinstance(annotation, TensorSharding):
-        wanted, is_open = to_hlo(annotation), [dim.open for dim in annotation.dims]
+        wanted = to_hlo(annotation)
+        is_open = np.array([dim.open for dim in annotation.dims], bool)
     asked = device_blocks(wanted, shape, devices)
     found = device_blocks(actual, shape, devices)
     if asked.shape != found.shape:

@@ -201,6 +201,12 @@ class TestApplied:
     ):
         assert is_applied(TensorSharding.build(MESH, dims), actual, (16, 24), 8) is applied
 
+    def test_scalars_and_arrays_without_elements(self):
+        scalar = TensorSharding.build(MESH, [])
+        assert is_applied(scalar, HloSharding.replicated(), (), 8)
+        rows = TensorSharding.build(MESH, [["model"], []])
+        assert is_applied(rows, HloSharding.replicated(), (0, 24), 8)
+
     def test_devices_in_another_order(self):
         mesh = MeshShape(MESH.axes, tuple(range(7, -1, -1)))
         asked = TensorSharding.build(mesh, [["model"], []])
