@@ -16,7 +16,8 @@ func.func @wrong_type(%a: tensor<8xf32>) -> tensor<9xf32> {
 
 // -----
 
-// expected-error @unknown {{error[unreadable]}}
+// expected-error {{error[unreadable]}}
+sdy.mesh @mesh = <["x"=2]>
 
 // -----
 

@@ -7,9 +7,10 @@ code.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import click
@@ -26,6 +27,19 @@ INTERRUPTED = 130
 NOBODY_READS = 141
 
 _current = Console()
+
+
+class CommandLineError(ShardingError):
+    """What is wrong with the command line itself, rather than with what it names."""
+
+
+@contextlib.contextmanager
+def reading_the_command_line() -> Iterator[None]:
+    """Make what is wrong with an option's text a fault of the command line."""
+    try:
+        yield
+    except ShardingError as error:
+        raise CommandLineError.of(error.diagnostics) from error
 
 
 def console() -> Console:
@@ -78,7 +92,8 @@ def _code_of(body: Callable[..., int], *arguments: object) -> int:
         return body(*arguments)
     except ShardingError as error:
         _current.report(error.diagnostics)
-        return USAGE if error.slug == "usage" else FAILED
+        is_usage = isinstance(error, CommandLineError) or error.slug == "usage"
+        return USAGE if is_usage else FAILED
     except KeyboardInterrupt:
         return INTERRUPTED
     except NobodyReadsError:

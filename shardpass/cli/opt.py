@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardpass.cli.guard import FAILED, console, guarded
+from shardpass.cli.guard import FAILED, console, guarded, reading_the_command_line
 from shardpass.cli.options import console_options, emit_option, example
 from shardpass.cli.streams import STANDARD_INPUT, read_standard_input
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from shardpass.mlir import Emit, Module
 
 _SPLIT = re.compile(r"^// -----.*$", re.MULTILINE)
+_COMMENT = re.compile(rb"^\s*//.*$", re.MULTILINE)
 _SEPARATOR = "\n// -----\n"
 
 
@@ -29,11 +30,45 @@ class _Request:
     pipeline: tuple[str, ...]
     split: bool
     verify_diagnostics: bool
+    verify_each: bool
     debug_info: bool
     emit: Emit
 
 
+class _LikeMlirOpt(click.Command):
+    """Reads words as mlir-opt does: one dash is as good as two before a long name."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """The words with two dashes before each long name, then as click reads them."""
+        takes_value = {
+            name
+            for parameter in self.params
+            if isinstance(parameter, click.Option) and not parameter.is_flag
+            for name in parameter.opts
+        }
+        words: list[str] = []
+        for word in args:
+            if word == "--":
+                break
+            is_value = bool(words) and words[-1] in takes_value
+            words.append(word if is_value else _as_long(word))
+        return super().parse_args(ctx, words + args[len(words) :])
+
+
+#: Short options, alone, together or with a value behind ``-o``; other words are names of passes.
+_SHORT = re.compile(r"-[qh]*(?:o.*)?", re.DOTALL)
+_VERIFY_EACH = "--verify-each"
+
+
+def _as_long(word: str) -> str:
+    """``-canonicalize`` -> ``--canonicalize``, and ``--verify-each`` with its value."""
+    if re.match(r"-[A-Za-z]", word) and not _SHORT.fullmatch(word):
+        word = f"-{word}"
+    return f"{word}=true" if word == _VERIFY_EACH else word
+
+
 @click.command(
+    cls=_LikeMlirOpt,
     context_settings={"ignore_unknown_options": True},
     short_help="Run passes over a module, as compiler tests do.",
     epilog=example(
@@ -57,6 +92,14 @@ class _Request:
     is_flag=True,
     help="Compare what is reported with the expected-error comments of the file.",
 )
+@click.option(
+    _VERIFY_EACH,
+    type=bool,
+    default=True,
+    show_default=True,
+    metavar="[=BOOL]",
+    help="Run MLIR's verifier behind every pass.",
+)
 @click.option("--mlir-print-debuginfo", "debug_info", is_flag=True, help="Print locations.")
 @click.option("--list-passes", is_flag=True, help="Show every pass with its options, and stop.")
 @emit_option
@@ -69,6 +112,7 @@ def opt(
     pass_pipeline: str | None,
     split_input_file: bool,
     verify_diagnostics: bool,
+    verify_each: bool,
     debug_info: bool,
     list_passes: bool,
     emit: Emit | None,
@@ -90,7 +134,12 @@ def opt(
             raise click.UsageError("passes come as flags or as --pass-pipeline, not both")
         pipeline = [pass_pipeline]
     request = _Request(
-        tuple(pipeline), split_input_file, verify_diagnostics, debug_info, emit or "text"
+        tuple(pipeline),
+        split_input_file,
+        verify_diagnostics,
+        verify_each,
+        debug_info,
+        emit or "text",
     )
     if list_passes:
         guarded(context, _list_passes)
@@ -116,7 +165,8 @@ def _opt(file: str, output: str, request: _Request) -> int:
         files.check_target(output)
     name = STANDARD_INPUT if file == "-" else file
     data = read_standard_input() if file == "-" else files.read_bytes(file)
-    _check_pipeline(request.pipeline)
+    with reading_the_command_line():
+        _check_pipeline(request.pipeline)
     printed: list[str | bytes] = []
     faults: list[Diagnostic] = []
     for part, first_line in _parts(data, split=request.split):
@@ -149,11 +199,12 @@ def _check_pipeline(pipeline: Sequence[str]) -> None:
         try:
             build(text)
         except ShardingError as error:
-            guess = did_you_mean(text, options)
+            name = text.split("{")[0]
+            guess = did_you_mean(name, options)
             if error.slug != "unknown-pass" or guess is None:
                 raise
             raise ShardingError(
-                "usage", f"there is neither a pass nor an option --{text}", help=guess
+                "usage", f"there is neither a pass nor an option --{name}", help=guess
             ) from error
 
 
@@ -173,14 +224,23 @@ def _parts(data: bytes, *, split: bool) -> Iterator[tuple[bytes, int]]:
 def _run(
     part: bytes, first_line: int, name: str, request: _Request
 ) -> tuple[Module, Sequence[Diagnostic]]:
+    from shardpass.diagnostics import ShardingError, SourceLocation
     from shardpass.mlir import parse
     from shardpass.passes import run_pipeline
 
-    # Empty lines in front make MLIR count lines as the whole file does.
-    module = parse(b"\n" * (first_line - 1) + part, name)
-    if not request.pipeline:
+    # As in mlir-opt, a part of a file may be empty: there is nothing to run passes on.
+    is_empty = request.split and not _COMMENT.sub(b"", part).strip()
+    try:
+        # Empty lines in front make MLIR count lines as the whole file does.
+        module = parse(b"\n" * (first_line - 1) + part, name, needs_function=not is_empty)
+    except ShardingError as error:
+        blank = len(part) - len(part.lstrip())
+        line = first_line + part.count(b"\n", 0, blank)
+        start = SourceLocation(name, line) if request.split else None
+        raise ShardingError.of([fault.at(start) for fault in error.diagnostics]) from error
+    if is_empty or not request.pipeline:
         return module, ()
-    result = run_pipeline(module, request.pipeline, in_place=True)
+    result = run_pipeline(module, request.pipeline, in_place=True, verify_each=request.verify_each)
     return result.module, result.diagnostics
 
 

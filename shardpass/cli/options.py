@@ -14,6 +14,24 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 module_argument = click.argument("module", type=click.Path(), metavar="MODULE")
 
+
+class FilePath(click.ParamType):
+    """The name of a file, which ``-`` is not: the standard streams carry modules alone."""
+
+    name = "file"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """``value`` itself."""
+        if value == "-":
+            self.fail(
+                "'-' stands for a standard stream with modules alone; name a file (./- for one of "
+                "that name)",
+                param,
+                ctx,
+            )
+        return value
+
+
 emit_option = click.option(
     "--emit",
     type=click.Choice(["text", "bytecode"]),

@@ -10,6 +10,7 @@ import click
 
 from shardpass.cli.guard import FAILED, console, guarded
 from shardpass.cli.options import (
+    FilePath,
     console_options,
     devices_option,
     example,
@@ -29,7 +30,7 @@ class _Request:
     devices: int | None
     check: bool
     inputs: str | None
-    seed: int
+    seed: int | None
     tolerance: float | None
     partitioner: Any
     save_results: str | None
@@ -50,13 +51,16 @@ class _Request:
     is_flag=True,
     help="Run the unsharded program as well, on one device, and compare every result.",
 )
-@click.option("--inputs", metavar="FILE", help="An .npz with the arguments, by their paths.")
+@click.option(
+    "--inputs",
+    type=FilePath(),
+    metavar="FILE",
+    help="An .npz with the arguments, by their paths.",
+)
 @click.option(
     "--seed",
     type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
-    help="What made-up inputs are drawn from.",
+    help="What made-up inputs are drawn from; 0 if not said.",
 )
 @click.option(
     "--tolerance",
@@ -65,7 +69,9 @@ class _Request:
     help="The relative L2 error to allow; by default that of each element type.",
 )
 @partitioner_option
-@click.option("--save-results", metavar="FILE", help="Write the results to an .npz.")
+@click.option(
+    "--save-results", type=FilePath(), metavar="FILE", help="Write the results to an .npz."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @console_options
 @click.pass_context
@@ -80,6 +86,8 @@ def run(context: click.Context, **options: Any) -> None:
         raise click.UsageError("--save-results goes with a plain run, not with --check")
     if request.tolerance is not None and not request.check:
         raise click.UsageError("--tolerance goes with --check")
+    if request.seed is not None and request.inputs is not None and not request.check:
+        raise click.UsageError("--seed goes with made-up inputs, or with --check")
     guarded(context, _run, request)
 
 
@@ -103,7 +111,7 @@ def _run_once(module: Module, devices: int, request: _Request) -> int:
             module,
             devices=devices,
             inputs=request.inputs,
-            seed=request.seed,
+            seed=request.seed or 0,
             partitioner=request.partitioner,
             keep=False,
             save=request.save_results,
@@ -123,7 +131,7 @@ def _check(module: Module, devices: int, request: _Request) -> int:
         module,
         devices=devices,
         inputs=request.inputs,
-        seed=request.seed,
+        seed=request.seed or 0,
         tolerance=request.tolerance,
         partitioner=request.partitioner,
         progress=lambda step: out.say(f"{step} ..."),

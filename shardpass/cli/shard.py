@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardpass.cli.guard import console, guarded
-from shardpass.cli.options import console_options, emit_option, example, module_argument
+from shardpass.cli.guard import console, guarded, reading_the_command_line
+from shardpass.cli.options import (
+    FilePath,
+    console_options,
+    emit_option,
+    example,
+    module_argument,
+)
 from shardpass.cli.streams import load_module
 
 if TYPE_CHECKING:
@@ -23,7 +29,7 @@ class _Request:
     mesh: str | None
     rules: str | None
     pipeline: str | None
-    notation: str
+    notation: str | None
     emit: Emit | None
     conflicts: str | None
     indivisible: str | None
@@ -45,7 +51,7 @@ class _Request:
     help="Where the sharded module goes; - for standard output.",
 )
 @click.option("--mesh", metavar="NAME=SIZE,...", help="The mesh; instead of the one in the rules.")
-@click.option("--rules", metavar="FILE", help="The partition rules, a TOML file.")
+@click.option("--rules", type=FilePath(), metavar="FILE", help="The partition rules, a TOML file.")
 @click.option(
     "--pipeline",
     metavar="TEXT",
@@ -54,9 +60,7 @@ class _Request:
 @click.option(
     "--notation",
     type=click.Choice(["sdy", "mhlo"]),
-    default="sdy",
-    show_default=True,
-    help="Write Shardy's attributes, or GSPMD's.",
+    help="Write Shardy's attributes (what is done if not said), or GSPMD's.",
 )
 @click.option(
     "--conflicts",
@@ -84,17 +88,16 @@ def shard(context: click.Context, **options: Any) -> None:
 
 def _shard(request: _Request) -> int:
     from shardpass.mlir import files, save
-    from shardpass.partition_rules.mesh_text import parse_mesh
     from shardpass.passes import run_pipeline
 
     out = console()
     if request.output != "-":
         files.check_target(request.output)
-    mesh = None if request.mesh is None else parse_mesh(request.mesh)
-    pipeline = _pipeline(request, mesh)
+    with reading_the_command_line():
+        pipeline = _pipeline(request)
     module = load_module(request.module)
     with out.step("shard"):
-        result = run_pipeline(module, pipeline, mesh=mesh, rules=request.rules, in_place=True)
+        result = run_pipeline(module, pipeline, in_place=True)
     out.report(result.diagnostics)
     with out.step(f"write {request.output}"):
         if request.output == "-":
@@ -106,24 +109,34 @@ def _shard(request: _Request) -> int:
     return 0
 
 
-def _pipeline(request: _Request, mesh: Any) -> list[Any]:
+def _pipeline(request: _Request) -> list[Any]:
+    from shardpass.diagnostics import ShardingError
+    from shardpass.partition_rules.mesh_text import parse_mesh
     from shardpass.passes import build
     from shardpass.passes.annotate import Annotate
     from shardpass.passes.export_mhlo import ExportMhlo
+    from shardpass.passes.given import fill_in
     from shardpass.passes.propagate import Propagate
     from shardpass.passes.verify import Verify
 
-    if request.pipeline is None:
-        annotate = Annotate(
-            rules=request.rules,
-            mesh=mesh,
-            conflicts=request.conflicts,
-            indivisible=request.indivisible,
+    given = {
+        "rules": request.rules,
+        "mesh": None if request.mesh is None else parse_mesh(request.mesh),
+        "conflicts": request.conflicts,
+        "indivisible": request.indivisible,
+    }
+    own: list[Any] = [Verify(), Annotate(), Propagate()]
+    steps = fill_in(
+        own if request.pipeline is None else build(request.pipeline), given, spelling="--{}"
+    )
+    exports = any(isinstance(step, ExportMhlo) for step in steps)
+    if request.notation == "sdy" and exports:
+        raise ShardingError(
+            "bad-pipeline",
+            f"--notation sdy is given, and the pipeline ends in mhlo: it has {ExportMhlo.name}",
+            help="leave out one of the two",
         )
-        steps: list[Any] = [Verify(), annotate, Propagate()]
-    else:
-        steps = list(build(request.pipeline))
-    if request.notation == "mhlo" and not any(isinstance(step, ExportMhlo) for step in steps):
+    if request.notation == "mhlo" and not exports:
         steps.append(ExportMhlo())
     return steps
 

@@ -17,6 +17,7 @@ from shardpass.mlir import entry
 from shardpass.mlir.context import make_context
 from shardpass.mlir.errors import from_mlir_error, hearing
 from shardpass.mlir.files import is_bytecode, is_portable_artifact, read_bytes, write_whole
+from shardpass.mlir.locations import PARSED_TEXT, locate
 from shardpass.mlir.source import SourceText
 
 _CUT_SHORT = "it may be cut short, or written by a StableHLO newer than the installed one"
@@ -161,9 +162,12 @@ def load(
     )
 
 
-def parse(data: bytes, name: str) -> Module:
-    """A module from the content of a file; see :func:`load`."""
-    if not data.removeprefix(codecs.BOM_UTF8).strip():
+def parse(data: bytes, name: str, *, needs_function: bool = True) -> Module:
+    """A module from the content of a file; see :func:`load`.
+
+    ``needs_function`` may be false for text, where there need not be anything in it.
+    """
+    if needs_function and not data.removeprefix(codecs.BOM_UTF8).strip():
         raise ShardingError("unreadable", f"{name} is empty")
     context = make_context()
     with context:
@@ -173,7 +177,8 @@ def parse(data: bytes, name: str) -> Module:
             if is_bytecode(data):
                 return _with_functions(Module(ir.Module.parse(data), name))
             text = _decode(data, name)
-            return _with_functions(Module(ir.Module.parse(text), name, text))
+            module = Module(ir.Module.parse(text), name, text)
+            return _with_functions(module) if needs_function else module
         except ir.MLIRError as error:
             raise _explain(error, data, name) from error
         except ShardingError:
@@ -217,13 +222,34 @@ def _from_portable(context: ir.Context, data: bytes, name: str) -> ir.Module:
 
 
 def _with_functions(module: Module) -> Module:
-    if not any(isinstance(op, func.FuncOp) for op in module.ir.body.operations):
+    if any(isinstance(op, func.FuncOp) for op in module.ir.body.operations):
+        return module
+    inner = [op for op in module.ir.body.operations if op.operation.name == "builtin.module"]
+    if not inner:
         raise ShardingError(
             "unreadable",
             f"{module.name} holds no function",
             help="a StableHLO module has at least func.func @main",
         )
-    return module
+    one = len(inner) == 1
+    fault = ShardingError(
+        "unreadable",
+        f"{module.name} holds {'a module' if one else f'{len(inner)} modules'} and no function "
+        f"outside {'it' if one else 'them'}: {', '.join(map(_shown_module, inner))}",
+        location=locate(inner[0 if one else 1]),
+        help="take the module out of the one around it"
+        if one
+        else "give each a file of its own, or, for opt --split-input-file, a line of // ----- "
+        "between them",
+    )
+    raise ShardingError.of([module.place(fault.diagnostic)])
+
+
+def _shown_module(op: ir.OpView) -> str:
+    name = op.attributes["sym_name"] if "sym_name" in op.attributes else None
+    place = locate(op)
+    line = f" on line {place.line}" if place and place.file == PARSED_TEXT else ""
+    return f"{f'@{ir.StringAttr(name).value}' if name else 'one without a name'}{line}"
 
 
 def _decode(data: bytes, name: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +17,7 @@ from shardpass.diagnostics import (
 )
 from shardpass.mlir import Module, hearing, load, native
 from shardpass.passes.base import Body, Look, Pass
+from shardpass.passes.given import fill_in
 from shardpass.passes.option_text import make_pass
 from shardpass.passes.pipeline_text import NestText, PassText, parse_pipeline
 from shardpass.passes.registry import known_passes
@@ -52,9 +52,9 @@ def run_pipeline(
       module: whatever :func:`shardpass.load` takes.
       pipeline: a pipeline's text (``"sp-annotate{rules=r.toml},sp-propagate"``), a pass, or a
         sequence of both. A class stands for the pass with default options.
-      mesh: the mesh for the passes that have an option ``mesh`` and were not given one: any mesh of
-        ours or JAX's, or a mapping from axis name to size.
-      rules: the rules for the passes that have an option ``rules`` and were not given any: a
+      mesh: the mesh for the passes that have an option ``mesh`` and were not given one, of which
+        there must be some: any mesh of ours or JAX's, or a mapping from axis name to size.
+      rules: the rules, in the same way, for the passes that have an option ``rules``: a
         ``PartitionRules``, a list of ``(regex, PartitionSpec)`` or the path of a TOML file.
       in_place: edit ``module`` itself instead of a clone. If the pipeline fails then, the module
         may be half changed.
@@ -69,16 +69,7 @@ def run_pipeline(
         exception that a pass raises leaves with its own type.
     """
     loaded = load(module)
-    steps = build(pipeline, passes)
-    for name, given in (("rules", rules), ("mesh", mesh)):
-        if given is not None and not any(_takes(step, name) for step in steps):
-            raise ShardingError(
-                "bad-pipeline",
-                f"{name} {'were' if name == 'rules' else 'was'} given, and no pass of the pipeline "
-                "takes any",
-                help="put sp-annotate into the pipeline",
-            )
-    steps = [_with_defaults(step, mesh=mesh, rules=rules) for step in steps]
+    steps = fill_in(build(pipeline, passes), {"rules": rules, "mesh": mesh})
     target = loaded if in_place else loaded.clone()
     sink = Sink()
     try:
@@ -178,22 +169,6 @@ def _flatten(element: NestText) -> list[PassText]:
     for inner in element.elements:
         found += _flatten(inner) if isinstance(inner, NestText) else [inner]
     return found
-
-
-def _takes(step: Step, name: str) -> bool:
-    return isinstance(step, Pass) and name in {field.name for field in dataclasses.fields(step)}
-
-
-def _with_defaults(step: Step, **defaults: Any) -> Step:
-    """``step`` with the fields it has among ``defaults`` filled in, where they are not set."""
-    if isinstance(step, str):
-        return step
-    missing = {
-        name: value
-        for name, value in defaults.items()
-        if value is not None and _takes(step, name) and getattr(step, name) is None
-    }
-    return dataclasses.replace(step, **missing) if missing else step
 
 
 def _run(module: Module, steps: Sequence[Step], sink: Sink, *, verify_each: bool) -> None:

@@ -130,6 +130,7 @@ CASES: dict[str, Case] = {
             "--mesh",
             "data=2,model",
         ),
+        code=2,
     ),
     "mesh-data2-model4": Case(
         (
@@ -137,6 +138,7 @@ CASES: dict[str, Case] = {
             "--mesh",
             "data=2;model=4",
         ),
+        code=2,
     ),
     "mesh-data0": Case(
         (
@@ -144,6 +146,7 @@ CASES: dict[str, Case] = {
             "--mesh",
             "data=0",
         ),
+        code=2,
     ),
     "mesh-data2-data4": Case(
         (
@@ -151,6 +154,7 @@ CASES: dict[str, Case] = {
             "--mesh",
             "data=2,data=4",
         ),
+        code=2,
     ),
     "mesh-nothing": Case(
         (
@@ -158,6 +162,7 @@ CASES: dict[str, Case] = {
             "--mesh",
             "",
         ),
+        code=2,
     ),
     "a-mesh-without-the-axis-of-a-rule": Case(
         (
@@ -176,6 +181,7 @@ CASES: dict[str, Case] = {
             "--pipeline",
             "func.func(sdy-propagation-pipeline)",
         ),
+        code=2,
     ),
     "a-native-pass-under-the-wrong-op": Case(
         (
@@ -183,6 +189,7 @@ CASES: dict[str, Case] = {
             "--pipeline",
             "func.func(sdy-close-shardings)",
         ),
+        code=2,
     ),
     "our-pass-under-the-wrong-op": Case(
         (
@@ -190,6 +197,7 @@ CASES: dict[str, Case] = {
             "--pipeline",
             "func.func(sp-annotate)",
         ),
+        code=2,
     ),
     "an-unknown-pass": Case(
         (
@@ -197,6 +205,7 @@ CASES: dict[str, Case] = {
             "--pipeline",
             "sp-annotate,sp-propogate",
         ),
+        code=2,
     ),
     "an-unknown-option-of-a-pass": Case(
         (
@@ -204,6 +213,7 @@ CASES: dict[str, Case] = {
             "--pipeline",
             "sp-annotate{ruels=r.toml}",
         ),
+        code=2,
     ),
     "no-output-folder": Case(
         (
@@ -307,6 +317,130 @@ CASES: dict[str, Case] = {
             "m.mlir",
             "--sp-anotate",
         ),
+        code=2,
+    ),
+    "options-that-the-pipeline-has-as-well": Case(
+        (
+            *SHARD,
+            "--mesh",
+            "data=1,model=2",
+            "--pipeline",
+            "sp-annotate{rules=r.toml mesh=data=8,model=1}",
+        ),
+        code=2,
+    ),
+    "options-that-no-pass-takes": Case(
+        (
+            *SHARD,
+            "--mesh",
+            "data=2,model=4",
+            "--conflicts",
+            "error",
+            "--indivisible",
+            "replicate",
+            "--pipeline",
+            "sp-strip",
+        ),
+        code=2,
+    ),
+    "a-notation-that-the-pipeline-does-not-write": Case(
+        (
+            *SHARD,
+            "--notation",
+            "sdy",
+            "--pipeline",
+            "sp-annotate,sp-export-mhlo",
+        ),
+        code=2,
+    ),
+    "an-empty-pipeline": Case(
+        (
+            *SHARD,
+            "--pipeline",
+            "",
+        ),
+        code=2,
+    ),
+    "a-mesh-in-full-width-digits": Case(
+        (
+            *SHARD,
+            "--mesh",
+            "data=\N{FULLWIDTH DIGIT TWO}",
+        ),
+        code=2,
+    ),
+    "devices-without-a-compile": Case(
+        (
+            "report",
+            "m.mlir",
+            "--devices",
+            "8",
+        ),
+        code=2,
+    ),
+    "a-partitioner-without-a-compile": Case(
+        (
+            "report",
+            "m.mlir",
+            "--partitioner",
+            "gspmd",
+        ),
+        code=2,
+    ),
+    "a-seed-for-inputs-that-are-given": Case(
+        (
+            "run",
+            "m.mlir",
+            "--inputs",
+            "x.npz",
+            "--seed",
+            "3",
+        ),
+        code=2,
+    ),
+    "rules-from-standard-input": Case(
+        (
+            "shard",
+            "m.mlir",
+            "-o",
+            "out.mlir",
+            "--rules",
+            "-",
+        ),
+        code=2,
+    ),
+    "results-to-standard-output": Case(
+        (
+            "run",
+            "m.mlir",
+            "--save-results",
+            "-",
+        ),
+        code=2,
+    ),
+    "inputs-from-standard-input": Case(
+        (
+            "run",
+            "m.mlir",
+            "--inputs",
+            "-",
+        ),
+        code=2,
+    ),
+    "an-empty-rules-file": Case(
+        SHARD,
+        {"r.toml": ""},
+    ),
+    "rules-with-several-faults": Case(
+        SHARD,
+        {
+            "r.toml": '[mesh]\ndata = "2"\nmodel = 4.5\n'
+            '[[rule]]\nmatch = 5\nspec = "data"\nrank = "2"\n'
+        },
+    ),
+    "two-modules": Case(
+        SHARD,
+        {"m.mlir": MODULE + MODULE.replace("@step", "@other")},
     ),
     "an-option-that-opt-does-not-know": Case(
         (
@@ -350,7 +484,7 @@ def test_an_old_output_stays_whole_where_the_new_one_fails(shardpass: Run, folde
 
 def test_diagnostics_as_json_lines(shardpass: Run) -> None:
     done = shardpass("--diagnostics", "json", *SHARD, "--mesh", "data=2,data=4")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr == (
         '{"severity": "error", "slug": "bad-mesh", '
         '"message": "axis \\"data\\" stands 2 times in the mesh data=2, data=4", '

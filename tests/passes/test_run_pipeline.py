@@ -12,6 +12,7 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func, stablehlo
 from jax.sharding import PartitionSpec
 
+from shardpass.canon import MeshShape
 from shardpass.diagnostics import ShardingError, Sink
 from shardpass.mlir import collect, load, locate
 from shardpass.passes import Pass, build, builtin_passes, option, run_pipeline
@@ -390,8 +391,29 @@ def test_mesh_and_rules_reach_every_pass_that_has_none() -> None:
     result = run_pipeline(named, ["sp-annotate", CountOps], mesh={"x": 2, "y": 4}, rules=rules)
     assert shardings(result.module) == ['<@mesh, [{}, {"y"}]>']
     own = Annotate(rules=[("a", PartitionSpec("x"))])
-    result = run_pipeline(named, own, mesh={"x": 2, "y": 4}, rules=rules)
+    result = run_pipeline(named, [own, Annotate], mesh={"x": 2, "y": 4}, rules=rules)
     assert shardings(result.module) == ['<@mesh, [{"x"}, {}]>']
+
+
+def test_what_no_pass_takes_or_all_have_is_refused() -> None:
+    annotate = Annotate(rules=[("a", PartitionSpec("x"))], mesh=MeshShape.of(x=8))
+    found = faults(TEXT, [annotate], rules=[("a", PartitionSpec())], mesh={"x": 2})
+    assert said(found) == [
+        (
+            "error",
+            "bad-pipeline",
+            "rules= is given twice: sp-annotate has rules of its own in the pipeline",
+        ),
+        (
+            "error",
+            "bad-pipeline",
+            "mesh= is given twice: sp-annotate has mesh of its own in the pipeline",
+        ),
+    ]
+    found = faults(TEXT, "sp-strip,sdy-close-shardings", mesh={"x": 2})
+    assert said(found) == [
+        ("error", "bad-pipeline", "mesh= is given, and no pass of the pipeline takes it")
+    ]
 
 
 def test_a_pass_of_ones_own_may_replace_a_built_in_one() -> None:
