@@ -28,7 +28,7 @@ from shardpass.diagnostics.diagnostic import (
 
 _DIRECTIVE = re.compile(
     r"expected-(?P<severity>error|warning|remark)(?P<regex>-re)?"
-    r"(?:\s*@(?P<where>[+-]\d+|above|below|unknown))?\s*\{\{(?P<text>.*)\}\}\s*$"
+    r"(?:\s*@(?P<where>[+-][0-9]+|above|below|unknown))?\s*\{\{(?P<text>.*)\}\}\s*$"
 )
 _LOOKS_LIKE_ONE = re.compile(r"//.*\bexpected-\w+")
 
@@ -72,6 +72,9 @@ def read_expectations(text: str, first_line: int = 1) -> tuple[list[Expectation]
             faults.append(
                 _unreadable("not a comment of the form expected-error @+1 {{text}}", number, line)
             )
+            continue
+        if found["regex"] and (missing := _missing_regex(found["text"])):
+            faults.append(_unreadable(missing, number, line))
             continue
         try:
             pattern = _pattern(found["text"], is_regex=bool(found["regex"]))
@@ -160,6 +163,15 @@ def _line(where: str | None, number: int) -> int:
             return number + 1
         case _:
             return number + int(where)
+
+
+def _missing_regex(text: str) -> str | None:
+    """What is wrong with the inner braces of ``text``, outside of which nothing is a regex."""
+    if "{{" not in text:
+        return "a regex stands in double braces of its own: expected-error-re {{cut into {{.*}}}}"
+    if text.count("{{") != len(re.findall(r"\{\{.*?\}\}", text)):
+        return "the double braces around the regex are not closed"
+    return None
 
 
 def _pattern(text: str, *, is_regex: bool) -> re.Pattern[str]:

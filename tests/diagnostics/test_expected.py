@@ -154,5 +154,25 @@ def test_a_regex_that_does_not_compile_is_a_fault() -> None:
     assert fault.location == SourceLocation("-", 1, 1)
 
 
+@pytest.mark.parametrize(
+    ("comment", "message"),
+    [
+        (
+            "// expected-error-re @+1 {{[0-9]+ elements}}",
+            "a regex stands in double braces of its own: expected-error-re {{cut into {{.*}}}}",
+        ),
+        (
+            "// expected-error-re {{a {{b}}",
+            "the double braces around the regex are not closed",
+        ),
+    ],
+)
+def test_a_regex_outside_of_inner_braces_is_a_fault(comment: str, message: str) -> None:
+    """It would be compared literally, and never met."""
+    expectations, found = read_expectations(comment)
+    assert expectations == []
+    assert [(d.slug, d.message) for d in found] == [("syntax", message)]
+
+
 def test_prose_is_not_a_comment() -> None:
     assert read_expectations("an expected-error in prose\n// we expected errors here\n") == ([], [])
