@@ -26,6 +26,9 @@ DIED = 3
 INTERRUPTED = 130
 NOBODY_READS = 141
 
+#: What the child tells its parent when an output is in its place; no text of a console's.
+_WRITTEN = "\0written"
+
 _current = Console()
 
 
@@ -54,16 +57,24 @@ def guarded(context: click.Context, body: Callable[..., int], *arguments: object
     be forked they travel to a new one.
     """
     from shardpass.runtime.child import in_child
+    from shardpass.runtime.ending import Ended
 
     console = context.find_object(Console) or Console()
     settings = replace(console, write=None)  # pyright: ignore[reportArgumentType]
+    written: list[str] = []
+
+    def hear(told: str) -> None:
+        (written.append if told == _WRITTEN else console.write)(told)
+
     try:
-        code = in_child(run_body, body, arguments, settings, progress=console.write)
+        code = in_child(run_body, body, arguments, settings, progress=hear)
     except ShardingError as error:
         console.report(error.diagnostics)
         code = DIED
-    except KeyboardInterrupt:
-        code = INTERRUPTED
+    except (KeyboardInterrupt, Ended) as error:
+        # It came too late where the output is there already: the command has done its work.
+        interrupted = error.code if isinstance(error, Ended) else INTERRUPTED
+        code = 0 if written else interrupted
     context.exit(code)
 
 
@@ -75,11 +86,24 @@ def run_body(
 ) -> int:
     """The exit code of ``body``, with everything it raises reported through ``progress``."""
     global _current
+    from shardpass.mlir import files
+
     _current = replace(settings, write=progress)
+    files.around_rename = lambda: _to_the_end(progress)
     guard_streams()
     code = _code_of(body, *arguments)
     # What is still on its way out may not arrive.
     return _code_of(_flush) or code
+
+
+@contextlib.contextmanager
+def _to_the_end(progress: Callable[[str], None]) -> Iterator[None]:
+    """Let no signal come between an output's arrival and what is said of it."""
+    from shardpass.runtime.ending import hear_no_more
+
+    hear_no_more()
+    yield
+    progress(_WRITTEN)
 
 
 def _flush() -> int:
@@ -102,6 +126,10 @@ def _code_of(body: Callable[..., int], *arguments: object) -> int:
         _report_fault("out of memory", "give the process more, or take a smaller module")
         return DIED
     except Exception as error:
+        from shardpass.runtime.ending import was_told_to_end
+
+        if was_told_to_end():
+            return INTERRUPTED  # MLIR makes an error of its own of what a signal raises in it.
         # The border to the person's terminal: no traceback crosses it unless asked for.
         if os.environ.get("SHARDPASS_TRACEBACK"):
             import traceback

@@ -10,7 +10,7 @@ import click
 
 import shardpass
 from shardpass.cli.console import Console
-from shardpass.cli.guard import FAILED, NOBODY_READS
+from shardpass.cli.guard import FAILED, INTERRUPTED, NOBODY_READS
 from shardpass.cli.options import console_options, example
 from shardpass.cli.streams import NobodyReadsError, guard_streams
 from shardpass.diagnostics import ShardingError, did_you_mean
@@ -20,6 +20,13 @@ _COMMANDS = ("shard", "run", "report", "opt")
 
 class _Commands(click.Group):
     """Finds each command in the module of its name, when it is asked for."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; an interrupt while it is still being read is one like any other."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            ctx.exit(INTERRUPTED)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)

@@ -117,7 +117,9 @@ def opt(
     list_passes: bool,
     emit: Emit | None,
 ) -> None:
-    """Run passes over FILE (standard input if not named) and print the module, if nothing fails.
+    """Run passes over FILE (standard input if not named) and print the module.
+
+    A file named by --output is written if nothing fails.
 
     Passes are flags and run in the order in which they stand, with options behind an equals sign
     (--sp-propagate="conservative strategy=basic"), or a pipeline's text. Native passes of Shardy,
@@ -183,10 +185,11 @@ def _opt(file: str, output: str, request: _Request) -> int:
             "usage", f"bytecode holds one module, and the file has {len(printed)} parts"
         )
     console().report(faults)
-    if any(fault.severity is Severity.ERROR for fault in faults):
-        return FAILED  # Half a file looks like a whole one to whoever reads it next.
-    _write(output, printed)
-    return 0
+    failed = any(fault.severity is Severity.ERROR for fault in faults)
+    # Half a file looks like a whole one to whoever reads it next. What is printed is for people.
+    if output == "-" or not failed:
+        _write(output, printed)
+    return FAILED if failed else 0
 
 
 def _check_pipeline(pipeline: Sequence[str]) -> None:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
 from shardpass.diagnostics import ShardingError
+
+#: Entered around each rename of a new file into its place. Whoever has to know for certain whether
+#: that has happened (the command line, which a signal may end) puts something of its own here.
+around_rename: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
 
 #: The first four bytes of MLIR bytecode.
 _BYTECODE_MAGIC = b"ML\xefR"
@@ -102,7 +106,8 @@ def writing_whole(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
                 file.flush()
                 os.fsync(file.fileno())
             os.chmod(temporary, _mode(target))
-            os.replace(temporary, target)
+            with around_rename():
+                os.replace(temporary, target)
     except OSError as error:
         raise ShardingError(
             "unwritable", f"cannot write {os.fspath(path)}: {_reason(error)}"

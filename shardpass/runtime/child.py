@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import IO, Any, Final, NoReturn, TypeVar
 
 from shardpass.diagnostics import ShardingError
-from shardpass.runtime.ending import Child, Ended, Forked, Spawned, die_with, ending
+from shardpass.runtime.ending import Child, Ended, Forked, Spawned, die_with, ending, obey
 from shardpass.runtime.xla_text import without_traces
 
 T = TypeVar("T")
@@ -75,8 +75,9 @@ def in_child(
             try:
                 answer = _listen(answers, progress)
                 code = child.wait()
-            except BaseException as error:  # An interrupt above all: no child is left behind.
-                child.end(interrupted=isinstance(error, KeyboardInterrupt))
+            except BaseException:  # An interrupt above all: no child is left behind.
+                child.end()
+                _listen(answers, progress)  # What it told before it ended.
                 raise
         errors.seek(0)
         told = errors.read().decode(errors="replace")
@@ -123,6 +124,7 @@ def _fork(task: Any, write_end: int, errors: IO[bytes]) -> Child:
     if child == 0:
         try:
             die_with(parent)
+            obey()
             os.dup2(errors.fileno(), 2)
             _answer(task, write_end)
         finally:  # Nothing that is raised here goes on through the parent's code.
@@ -258,6 +260,7 @@ def _pass_on(told: str) -> None:
 def _main() -> NoReturn:
     parent, task_end, write_end = map(int, sys.argv[1:])
     die_with(parent)
+    obey()
     with ending(), os.fdopen(task_end, "rb") as pipe:
         _answer(pickle.load(pipe), write_end)
 

@@ -56,13 +56,43 @@ def ending() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
 
 
+def obey() -> None:
+    """In a child: end by an interrupt as by the others, each of which ends it once."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _end)
+
+
+def hear_no_more() -> None:
+    """In a child: what comes from now on comes too late to be heeded.
+
+    Raises:
+      KeyboardInterrupt: where this process was told to end before, even if what that raised was
+        lost on the way, as in a callback from C++.
+    """
+    for number in (signal.SIGINT, *_ENDING):
+        # Python runs the handlers of signals that have come before it changes any.
+        signal.signal(number, signal.SIG_IGN)
+    if was_told_to_end():
+        raise KeyboardInterrupt
+
+
+def was_told_to_end() -> bool:
+    """Whether a signal that ends this process has come, and was heard."""
+    return _told
+
+
+_told = False
+
+
 def _end(number: int, frame: object) -> None:
+    global _told
+    _told = True
     # A second one must not disturb the cleaning up after the first: a whole process group is told
     # to end, and then the parent tells its child.
-    for other in _ENDING:
+    for other in (signal.SIGINT, *_ENDING):
         if signal.getsignal(other) is _end:
             signal.signal(other, signal.SIG_IGN)
-    raise Ended(number)
+    raise KeyboardInterrupt if number == signal.SIGINT else Ended(number)
 
 
 def die_with(parent: int) -> None:
@@ -93,11 +123,8 @@ class Child(Protocol):
         """Its exit code, once it has ended; the number of the signal, negative, where one did."""
         ...
 
-    def end(self, *, interrupted: bool = False) -> None:
-        """End it, and return when it has ended.
-
-        ``interrupted``: the terminal has told it as well, so it is cleaning up already.
-        """
+    def end(self) -> None:
+        """Tell it to end, and return when it has; a terminal may have told it as well."""
         ...
 
 
@@ -114,10 +141,8 @@ class Forked:
             self._code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         return self._code
 
-    def end(self, *, interrupted: bool = False) -> None:
+    def end(self) -> None:
         """See :class:`Child`."""
-        if interrupted and self._ends_within(_GRACE):
-            return
         for number in (signal.SIGTERM, signal.SIGKILL):
             if self._code is None:
                 os.kill(self.pid, number)
@@ -149,10 +174,8 @@ class Spawned:
         """See :class:`Child`."""
         return self._process.wait()
 
-    def end(self, *, interrupted: bool = False) -> None:
+    def end(self) -> None:
         """See :class:`Child`."""
-        if interrupted and self._ends_within(_GRACE):
-            return
         self._process.terminate()
         if not self._ends_within(_GRACE):
             self._process.kill()
