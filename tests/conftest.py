@@ -1,7 +1,13 @@
-"""What every test sees: eight CPU devices, and stacks of their own; set before jax is imported."""
+"""What every test sees: eight CPU devices, stacks of their own, and no wish about colors.
+
+All is set before jax is imported.
+"""
 
 import os
 
+# What a person may have set for terminals; tests that are about colors set them themselves.
+for _name in ("FORCE_COLOR", "NO_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+    os.environ.pop(_name, None)
 os.environ["JAX_PLATFORMS"] = "cpu"
 _FLAG = "--xla_force_host_platform_device_count=8"
 if _FLAG not in os.environ.get("XLA_FLAGS", ""):

@@ -38,6 +38,12 @@ class Scanner:
     __slots__ = ("offset", "text")
 
     def __init__(self, text: str) -> None:
+        if not isinstance(text, str):
+            raise ShardingError(
+                "abstract-type",
+                f"cannot read the text of a mesh or sharding from {type(text).__name__}",
+                help="give a str",
+            )
         self.text = text
         self.offset = 0
 

@@ -37,6 +37,10 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
     Raises:
       ShardingError: ``unreadable``, with the system's reason.
     """
+    if not os.fspath(path):
+        raise ShardingError(
+            "unreadable", "cannot read a file without a name", help="the name given is empty"
+        )
     try:
         return Path(path).read_bytes()
     except (OSError, ValueError) as error:  # A name with a null character is a ValueError.

@@ -103,8 +103,15 @@ class Module:
         ``emit`` defaults to bytecode for a name ending in ``.mlirbc`` and to text otherwise.
 
         Raises:
-          ShardingError: ``unwritable``; ``bad-option`` for another ``emit``.
+          ShardingError: ``unwritable``; ``bad-option`` for another ``emit``; ``abstract-type`` for
+            what is no path.
         """
+        if not isinstance(path, (str, os.PathLike)):
+            raise ShardingError(
+                "abstract-type",
+                f"cannot save a module to {type(path).__name__}",
+                help="give a path",
+            )
         if emit is None:
             emit = "bytecode" if os.fspath(path).endswith((".mlirbc", ".bc")) else "text"
         if emit not in get_args(Emit):
@@ -246,10 +253,11 @@ def _with_functions(module: Module) -> Module:
 
 
 def _shown_module(op: ir.OpView) -> str:
-    name = op.attributes["sym_name"] if "sym_name" in op.attributes else None
+    shown = "one without a name"
+    if "sym_name" in op.attributes:
+        shown = f"@{ir.StringAttr(op.attributes['sym_name']).value}"
     place = locate(op)
-    line = f" on line {place.line}" if place and place.file == PARSED_TEXT else ""
-    return f"{f'@{ir.StringAttr(name).value}' if name else 'one without a name'}{line}"
+    return f"{shown} on line {place.line}" if place and place.file == PARSED_TEXT else shown
 
 
 def _decode(data: bytes, name: str) -> str:

@@ -56,7 +56,9 @@ class Evidence:
     def fault_of_plan(self) -> str | None:
         """Why no result could have shown a wrong layout, whatever the arguments hold."""
         if not self.sharded:
-            count = self.layouts[0].devices if self.layouts else 1
+            if not self.layouts:
+                return "the program has no arguments: nothing could be sharded"
+            count = self.layouts[0].devices
             return f"every argument is replicated on all {count} devices: nothing was sharded"
         if not any(self.reached):
             return (

@@ -60,7 +60,9 @@ def input_source(module: Module, inputs: Inputs = None, *, seed: int = 0) -> Inp
     if isinstance(inputs, Mapping):
         given = {str(name): value for name, value in inputs.items()}
         described = {name: _describe(value) for name, value in given.items()}
-        return _by_name(module, described, lambda name: _as_numpy(given[name]), "the inputs")
+        return _by_name(
+            module, described, lambda name: _as_numpy(given[name]), "the mapping of inputs"
+        )
     if isinstance(inputs, InputSource):
         return inputs
     if not isinstance(inputs, Sequence):
@@ -76,7 +78,9 @@ def input_source(module: Module, inputs: Inputs = None, *, seed: int = 0) -> Inp
             "bad-inputs", f"{len(inputs)} arrays given for {len(arguments)} arguments"
         )
     described = {str(index): _describe(value) for index, value in enumerate(inputs)}
-    return _by_name(module, described, lambda name: _as_numpy(inputs[int(name)]), "the inputs")
+    return _by_name(
+        module, described, lambda name: _as_numpy(inputs[int(name)]), "the list of inputs"
+    )
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,7 @@
 """What people got wrong answers for, each with the right one."""
 
+from typing import Any
+
 import pytest
 from cases import Row, each, load
 
@@ -332,3 +334,14 @@ def test_imports_each_value_on_a_mesh_of_its_own_as_xla_does(row: Row):
 
 def test_the_rows_for_one_sharding_are_as_many_as_there_were():
     assert len(load("mhlo_to_sdy", is_one_sharding)) == 13
+
+
+@pytest.mark.parametrize("parse", [HloSharding.parse, MeshShape.parse, TensorSharding.parse])
+@pytest.mark.parametrize("value", [None, 5, b"{replicated}"])
+def test_what_is_no_text_cannot_be_read(parse: Any, value: Any):
+    with pytest.raises(ShardingError) as caught:
+        parse(value)
+    assert (caught.value.slug, caught.value.diagnostic.message) == (
+        "abstract-type",
+        f"cannot read the text of a mesh or sharding from {type(value).__name__}",
+    )

@@ -277,3 +277,26 @@ def test_bytecode_with_wrong_bytes(module: Module) -> None:
         outcomes.add(_outcome(b"ML\xefR" + chance.randbytes(chance.randrange(200))))
     deaths = {f"died {-signal.SIGABRT}", f"died {-signal.SIGSEGV}"}
     assert {"loaded", "mlir"} <= outcomes <= {"loaded", "mlir", "unreadable"} | deaths
+
+
+def test_a_file_without_a_name() -> None:
+    error = refused("")
+    assert (error.slug, str(error)) == (
+        "unreadable",
+        "cannot read a file without a name (the name given is empty)",
+    )
+
+
+def test_modules_in_a_module() -> None:
+    one = f"module @a {{\n{TEXT}}}\n"
+    error = refused(one + one.replace("@a", ""), name="m.mlir")
+    assert (error.slug, error.diagnostic.message) == (
+        "unreadable",
+        "m.mlir holds 2 modules and no function outside them: @a on line 1, one without a name on "
+        "line 7",
+    )
+    assert str(error.diagnostic.location) == "m.mlir:7:1"
+    error = refused(f"module {{\n{one}}}\n", name="m.mlir")
+    assert error.diagnostic.message == (
+        "m.mlir holds a module and no function outside it: @a on line 2"
+    )

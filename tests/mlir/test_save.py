@@ -62,6 +62,14 @@ def test_a_form_that_does_not_exist(module: Module, tmp_path: Path) -> None:
     assert names_in(tmp_path) == []
 
 
+@pytest.mark.parametrize("path", [5, None, b"a.mlir"])
+def test_what_is_no_path_is_not_written_to(module: Module, path: Any) -> None:
+    message = f"cannot save a module to {type(path).__name__}"
+    with pytest.raises(ShardingError, match=message) as caught:
+        save(module, path)
+    assert caught.value.slug == "abstract-type"
+
+
 def test_what_is_no_module_is_not_saved(tmp_path: Path) -> None:
     nothing: Any = None
     with pytest.raises(ShardingError, match="cannot save a NoneType as a module") as caught:

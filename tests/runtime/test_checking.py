@@ -207,6 +207,13 @@ class TestNoProof:
         assert "every argument is replicated on all 8 devices" in result.diagnostics[0].message
         assert all(row.ok for row in result.rows)
 
+    def test_a_program_without_arguments(self):
+        text = "func.func @main() -> tensor<8xf32> {\n"
+        text += "  %0 = stablehlo.constant dense<1.0> : tensor<8xf32>\n  return %0 : tensor<8xf32>\n}"
+        told = check(load(text), devices=8).diagnostics[0]
+        assert told.slug == "not-a-proof"
+        assert "the program has no arguments: nothing could be sharded" in told.message
+
     def test_one_device(self):
         module = load("func.func @main(%a: tensor<8xf32>) -> tensor<8xf32> {\n"
                       "  return %a : tensor<8xf32>\n}")  # fmt: skip

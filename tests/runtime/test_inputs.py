@@ -260,6 +260,13 @@ class TestNpz:
             'in.npz has "m", which is no argument',
         ]
 
+    def test_a_mapping_is_named(self):
+        with pytest.raises(ShardingError) as caught:
+            input_source(two(), {})
+        assert caught.value.diagnostic.message == (
+            'the mapping of inputs has no value for argument 0 ("params.w")'
+        )
+
     def test_pickles_are_never_loaded(self, tmp_path: Path):
         class Bomb:
             def __reduce__(self):
