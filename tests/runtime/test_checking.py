@@ -209,7 +209,8 @@ class TestNoProof:
 
     def test_a_program_without_arguments(self):
         text = "func.func @main() -> tensor<8xf32> {\n"
-        text += "  %0 = stablehlo.constant dense<1.0> : tensor<8xf32>\n  return %0 : tensor<8xf32>\n}"
+        text += "  %0 = stablehlo.constant dense<1.0> : tensor<8xf32>\n"
+        text += "  return %0 : tensor<8xf32>\n}"
         told = check(load(text), devices=8).diagnostics[0]
         assert told.slug == "not-a-proof"
         assert "the program has no arguments: nothing could be sharded" in told.message
