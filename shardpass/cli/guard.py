@@ -73,7 +73,7 @@ def guarded(context: click.Context, body: Callable[..., int], *arguments: object
         code = DIED
     except (KeyboardInterrupt, Ended) as error:
         # It came too late where the output is there already: the command has done its work.
-        interrupted = error.code if isinstance(error, Ended) else INTERRUPTED
+        interrupted = 128 + error.signal if isinstance(error, Ended) else INTERRUPTED
         code = 0 if written else interrupted
     context.exit(code)
 

@@ -15,6 +15,7 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
 
 from shardpass.canon import HloSharding, MeshShape, TensorSharding
+from shardpass.diagnostics import ShardingError
 
 #: The attribute of Shardy's notation, on values of functions and on ops.
 SDY_SHARDING = "sdy.sharding"
@@ -122,11 +123,26 @@ def write_mhlo(sharding: HloSharding, context: ir.Context) -> ir.StringAttr:
 
 
 def num_partitions(root: ir.Operation) -> int | None:
-    """The device count that a module states, or ``None``."""
-    attributes = root.attributes
-    if NUM_PARTITIONS not in attributes:
+    """The device count that a module states, or ``None``; see :func:`count_of`."""
+    return count_of(root, NUM_PARTITIONS)
+
+
+def count_of(root: ir.Operation, name: str) -> int | None:
+    """What a module states under ``name``, which MLIR does not check, or ``None``.
+
+    Raises:
+      ShardingError: ``device-count`` for what is no number, or below zero.
+    """
+    attribute = root.attributes.get(name)
+    if attribute is None:
         return None
-    return ir.IntegerAttr(attributes[NUM_PARTITIONS]).value
+    if isinstance(attribute, ir.IntegerAttr) and attribute.value >= 0:
+        return attribute.value
+    raise ShardingError(
+        "device-count",
+        f"the module says {name} = {attribute}, which is no count",
+        help=f"write {name} = 1 : i32, or remove it",
+    )
 
 
 def set_num_partitions(root: ir.Operation, count: int) -> None:

@@ -243,7 +243,11 @@ def death(code: int, told: str) -> ShardingError:
 
 
 _STARVED: Final = "XLA's threads waited for each other: set PJRT_NPROC to a larger number"
-_REMEDY: Final = "XLA or MLIR cannot take this module; shardpass opt --sp-verify may say why"
+_REMEDY: Final = (
+    "XLA or MLIR died of this module without an error of its own; shardpass opt --sp-verify checks "
+    "its annotations, and where those are right, the likely cause is an op or element type that "
+    "XLA does not support here: see whether the module runs without annotations (sp-strip)"
+)
 _REMEDIES: Final = {
     "SIGKILL": "most often that is the kernel, out of memory: use a smaller batch or more devices",
     "SIGTERM": "somebody ended it",

@@ -24,12 +24,13 @@ from shardpass.mlir import (
     Module,
     load,
     operations,
+    present_as_main,
     result_attributes,
     set_num_partitions,
 )
 from shardpass.passes import run_pipeline
 from shardpass.passes.prepare_for_xla import PrepareForXla
-from shardpass.runtime.dataflow import symbol, target
+from shardpass.runtime.dataflow import target
 from shardpass.runtime.devices import Device, devices_for
 from shardpass.runtime.placement import Layout
 from shardpass.runtime.preflight import (
@@ -138,7 +139,7 @@ def compile_module(
     check_before_compiling(loaded, len(used))
     finished = run_pipeline(loaded, [PrepareForXla()]).module
     set_num_partitions(finished.root, len(used))
-    _call_entry_main(finished)
+    present_as_main(finished.root)
     if _calls_lapack(finished):
         initialize_lapack()
     raw = _compile(finished, used, chosen)
@@ -164,19 +165,6 @@ def _calls_lapack(module: Module) -> bool:
         op.operation.name == "stablehlo.custom_call" and target(op).startswith("lapack_")
         for op in operations(module.root)
     )
-
-
-def _call_entry_main(module: Module) -> None:
-    """XLA starts at ``@main`` and at nothing else."""
-    function = module.main
-    name = function.name.value
-    if name == "main":
-        return
-    with module.ir.context:
-        for op in operations(module.root):
-            if op.operation.name == "func.call" and symbol(op, "callee") == name:
-                op.attributes["callee"] = ir.FlatSymbolRefAttr.get("main")
-        function.attributes["sym_name"] = ir.StringAttr.get("main")
 
 
 def _compile(module: Module, devices: tuple[Device, ...], partitioner: Partitioner) -> Any:

@@ -21,22 +21,27 @@ from shardpass.mlir import (
     MHLO_SHARDING,
     NUM_PARTITIONS,
     SDY_SHARDING,
+    CallGraph,
     EntryValue,
     Module,
     Shardings,
     argument_attributes,
     arguments_of,
+    count_of,
     locate,
     meshes_of,
+    num_partitions,
     operations,
     read_mhlo,
     result_attributes,
     results_of,
 )
+from shardpass.mlir.element_types import tensor_bytes
 
 Partitioner = Literal["shardy", "gspmd"]
 PartitionerChoice = Literal["auto", "shardy", "gspmd"]
 
+_MOST_BYTES: Final = 2**63
 _NUM_REPLICAS: Final = "mhlo.num_replicas"
 #: Custom calls that hold a pointer into the process that lowered them.
 _CALLBACK: Final = re.compile(r"python_(cpu|gpu)_callback")
@@ -104,7 +109,8 @@ def choose_partitioner(module: Module, asked: PartitionerChoice) -> Partitioner:
             "partitioner",
             f"{module.name} speaks two notations, and no partitioner reads both",
             notes=[found.sdy, found.mhlo],
-            help="sp-export-mhlo writes all of it as mhlo.sharding; sp-strip takes all of it away",
+            help="sp-strip takes all of it away, to start afresh; where no value carries both, "
+            "sp-export-mhlo writes all of it as mhlo.sharding",
         )
     if found.mhlo and asked == "shardy":
         raise ShardingError(
@@ -129,7 +135,7 @@ def device_count(module: Module) -> int:
     """How many devices the module was annotated for, 1 where it does not say."""
     root = module.root
     meshes = [mesh.size for mesh in meshes_of(root).values() if mesh.axes]
-    stated = [_integer(root, NUM_PARTITIONS) or 1]
+    stated = [num_partitions(root) or 1]
     if not meshes and stated == [1]:
         stated += [_devices_in(text) for text in _mhlo_attributes(root)]
     return max([*stated, *meshes])
@@ -175,6 +181,10 @@ def check_before_compiling(module: Module, devices: int) -> None:
         :meth:`HloSharding.parse` and :meth:`HloSharding.validate` say about a text, all at once.
     """
     sink = Sink()
+    try:
+        CallGraph.of(module.root).check()
+    except ShardingError as error:
+        sink.report_error(error)
     _check_entry(module, sink)
     _check_entry_layouts(module, devices, sink)
     for name, mesh in meshes_of(module.root).items():
@@ -184,14 +194,14 @@ def check_before_compiling(module: Module, devices: int) -> None:
                 f"mesh @{name} ({mesh.describe()}) has {mesh.size} devices, the run has {devices}",
                 help=f"run on {mesh.size} devices, or shard for a mesh of {devices}",
             )
-    stated = _integer(module.root, NUM_PARTITIONS) or 1
+    stated = num_partitions(module.root) or 1
     if stated not in (1, devices):
         sink.error(
             "device-count",
             f"the module says {NUM_PARTITIONS} = {stated}, the run has {devices} devices",
             help=f"run on {stated} devices, or shard the unannotated module for {devices}",
         )
-    replicas = _integer(module.root, _NUM_REPLICAS) or 1
+    replicas = count_of(module.root, _NUM_REPLICAS) or 1
     if replicas != 1:
         sink.error(
             "not-supported",
@@ -254,8 +264,11 @@ def _outlandish_mhlo(attribute: ir.Attribute, devices: int) -> str | None:
 
 def _check_ops(module: Module, devices: int, sink: Sink) -> None:
     checked = _MhloTexts(devices, sink)
+    countable = _Countable(sink)
     for op in operations(module.root):
         name = op.operation.name
+        for result in op.results:
+            countable.check(result.type, f"the result of {name}", locate(op))
         if name == "stablehlo.custom_call":
             target = ir.StringAttr(op.attributes["call_target_name"]).value
             if _CALLBACK.search(target):
@@ -273,6 +286,34 @@ def _check_ops(module: Module, devices: int, sink: Sink) -> None:
                 if MHLO_SHARDING in entries:
                     text = entries[MHLO_SHARDING]
                     checked.check(text, [value.type], str(value), locate(op), value.path)
+                countable.check(value.type, str(value), locate(op), value.path)
+
+
+class _Countable:
+    """Checks that XLA can count the elements of a type; it counts in 64 bits and aborts else."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._seen: set[ir.Type] = set()
+
+    def check(
+        self, kind: ir.Type, what: str, location: SourceLocation | None, path: str | None = None
+    ) -> None:
+        """Report ``kind``, where it is first met and holds too much."""
+        if kind in self._seen:
+            return
+        self._seen.add(kind)
+        if not isinstance(kind, ir.RankedTensorType) or not kind.has_static_shape:
+            return
+        size = tensor_bytes(kind)
+        if size >= _MOST_BYTES:
+            self._sink.error(
+                "not-supported",
+                f"{what} is {kind}: {size} bytes, more than the {_MOST_BYTES - 1} that XLA counts",
+                path=path,
+                location=location,
+                help="export the module for smaller shapes",
+            )
 
 
 def _with_attributes(function: func.FuncOp) -> Iterator[tuple[EntryValue, ir.DictAttr]]:
@@ -321,7 +362,3 @@ class _MhloTexts:
         for kind in types:
             if isinstance(kind, ir.RankedTensorType):
                 sharding.validate(kind.rank, self._devices)
-
-
-def _integer(root: ir.Operation, name: str) -> int | None:
-    return ir.IntegerAttr(root.attributes[name]).value if name in root.attributes else None
