@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -120,6 +121,7 @@ def _run_once(module: Module, devices: int, request: _Request) -> int:
         click.echo(json.dumps(result.to_json(), indent=2))
     else:
         _print_run(result)
+    console().report(result.diagnostics)
     return 0
 
 
@@ -140,7 +142,7 @@ def _check(module: Module, devices: int, request: _Request) -> int:
         click.echo(json.dumps(result.to_json(), indent=2))
     else:
         _print_check(result)
-    out.report(result.diagnostics)
+    out.report([*result.diagnostics, *result.warnings])
     return 0 if result.ok else FAILED
 
 
@@ -193,6 +195,25 @@ def _print_check(result: CheckResult) -> None:
         f"{result.devices} devices equal the unsharded program's "
         f"({settled['tolerance']} within the tolerance of their type, {settled['noise']} within 8 "
         "times the program's own noise)"
+    )
+    if result.arguments:
+        click.echo(_evidence(result))
+
+
+def _evidence(result: CheckResult) -> str:
+    """What the check is worth, in a line."""
+    counts = Counter(row.proof for row in result.arguments)
+    told = ""
+    for proof, how in (
+        ("counted", "would if it were lost, in whatever order"),
+        ("together", "only tried with others"),
+        ("none", "unproven"),
+    ):
+        if counts[proof]:
+            told += f"; {counts[proof]} {how}"
+    return (
+        f"a shard in the wrong place would show for {counts['placed']} of "
+        f"{len(result.arguments)} sharded arguments{told}"
     )
 
 

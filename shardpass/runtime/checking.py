@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,9 +18,10 @@ import jax
 import numpy as np
 
 from shardpass.diagnostics import Diagnostic, Severity, ShardingError
-from shardpass.mlir import EntryValue, Module, load
+from shardpass.mlir import EntryValue, Module, aliases_of, load
 from shardpass.passes import run_pipeline
 from shardpass.passes.strip import Strip
+from shardpass.report.layouts import layouts_not_applied
 from shardpass.runtime.compare import all_finite, error_of, only_value, tolerance_of
 from shardpass.runtime.compile import Executable, compile_module
 from shardpass.runtime.dataflow import influenced_results
@@ -34,9 +35,11 @@ from shardpass.runtime.preflight import (
     check_before_compiling,
     choose_partitioner,
 )
+from shardpass.runtime.probing import Probes
 from shardpass.runtime.result import (
     LARGEST_NOISE_LIMIT,
     NOISE_FACTOR,
+    ArgumentRow,
     CheckResult,
     ResultRow,
 )
@@ -67,8 +70,18 @@ def check(
     booleans have to be equal, or within the same 8 times. It proves nothing, and fails, if it is
     not finite, if no argument influences it, if it has no elements, if its noise is so large that a
     wrong layout would pass, or if the arguments could not have shown one
-    (:mod:`shardpass.runtime.evidence`). Nothing at all is proven by a plan under which no result
-    depends on a sharded argument.
+    (:mod:`shardpass.runtime.evidence`). An argument or result that does not lie as it is annotated
+    fails the check as well.
+
+    Once all results have passed, it is measured what the comparison is worth: the unsharded program
+    runs again with the shards of arguments in each other's places, all at once and then one
+    argument at a time, for a bounded number of runs (:mod:`shardpass.runtime.probing`). Where no
+    result leaves its limit in any of them, nothing was proven, and the check fails; so it does
+    where a result stays as it is whatever the inputs. Where that is so of single arguments beside
+    others that do show, the check passes and warns of them: the placement of an argument whose
+    whole effect is smaller than what rounding may do (a batch, under a tiny learning rate) is
+    beyond any comparison of results. What is established for an argument is in
+    :attr:`CheckResult.arguments`; that no *combination* of faults cancels out is not.
 
     Args:
       module: whatever :func:`shardpass.load` takes, annotated.
@@ -112,15 +125,31 @@ def check(
         with run.step("run sharded"):
             errors = _run_against(sharded, source, store, place_and_look)
         run.judge(sharded.results, looks, errors)
+        noises: list[float] = []
+
+        def measure_noise() -> list[float]:
+            if not noises:
+                with run.step("run unsharded, inputs moved by one unit"):
+                    moved = MovedInputs.of(source, stripped, seed)
+                    noises.extend(_run_against(plain, moved, store, Executable.place))
+            return noises
+
         if any(row.decided_by == "noise" for row in run.rows):
-            with run.step("run unsharded, inputs moved by one unit"):
-                moved = MovedInputs.of(source, stripped, seed)
-                run.use_noise(_run_against(plain, moved, store, Executable.place))
+            run.use_noise(measure_noise())
         run.look_for_constants(plain, store, looks)
         run.ask_for_evidence(evidence)
-    diagnostics = [*_faults_of_plan(sharded, evidence), *run.diagnostics()]
+        faults = [*_faults_of_layout(loaded, sharded), *_faults_of_plan(sharded, evidence)]
+        if not faults and all(row.ok for row in run.rows):
+            limits = run.limits(measure_noise())
+            faults += run.measure_evidence(plain, store, looks, evidence, limits)
     return CheckResult(
-        len(used), sharded.partitioner, tuple(run.rows), tuple(diagnostics), run.seconds
+        len(used),
+        sharded.partitioner,
+        tuple(run.rows),
+        (*faults, *run.diagnostics()),
+        run.seconds,
+        tuple(run.arguments),
+        tuple(evidence.warnings(run.arguments)),
     )
 
 
@@ -170,6 +199,7 @@ class _Check:
     progress: Progress
     seconds: dict[str, float] = field(default_factory=dict)
     rows: list[ResultRow] = field(default_factory=list)
+    arguments: list[ArgumentRow] = field(default_factory=list)
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
@@ -234,13 +264,81 @@ class _Check:
                 reason = f"every element is {looks[row.index].only_value} with these inputs"
                 self.rows[row.index] = _no_proof(row, reason, _OTHER_INPUTS)
             return
+        self._try_other_inputs(
+            plain,
+            store,
+            {
+                row.index: f"every element is {looks[row.index].only_value}, whatever the inputs"
+                for row in suspects
+            },
+        )
+
+    def _try_other_inputs(
+        self, plain: Executable, store: ResultStore, reasons: Mapping[int, str]
+    ) -> None:
+        """Take back those results, with the reasons given, that other inputs leave as they are."""
         with self.step("run unsharded, with other inputs"):
             other = SeededInputs.of(self.module, self.seed + 1)
             changes = _run_against(plain, other, store, Executable.place)
-        for row in suspects:
-            if changes[row.index] == 0.0:
-                reason = f"every element is {looks[row.index].only_value}, whatever the inputs"
-                self.rows[row.index] = _no_proof(row, reason, _NOT_A_RESULT)
+        for index, reason in reasons.items():
+            if changes[index] == 0.0:
+                self.rows[index] = _no_proof(self.rows[index], reason, _NOT_A_RESULT)
+
+    def limits(self, noises: Sequence[float]) -> list[float]:
+        """For each result the largest error that would have passed, its noise counted in."""
+        return [
+            max(row.tolerance, NOISE_FACTOR * noise)
+            for row, noise in zip(self.rows, noises, strict=True)
+        ]
+
+    def measure_evidence(
+        self,
+        plain: Executable,
+        store: ResultStore,
+        looks: Sequence[_Looks],
+        evidence: Evidence,
+        limits: Sequence[float],
+    ) -> list[Diagnostic]:
+        """Run with shards in wrong places; the error of a check that nothing could have failed."""
+        layouts = plain.result_layouts
+
+        def pairs(inputs: InputSource) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+            for number, blocks in enumerate(_run(plain, inputs, Executable.place)):
+                yield number, store.get(number), layouts[number].join(blocks)
+
+        probes = Probes(
+            plain.arguments,
+            plain.results,
+            aliases_of(self.module.main),
+            evidence.layouts,
+            limits,
+            self.source,
+            pairs,
+            lambda number, reference, found: error_of(reference, layouts[number], [found]),
+        )
+        trying = sorted(evidence.telling)
+        with self.step("run unsharded, shards rolled"):
+            settled = probes.all_at_once(trying)
+        moved = any(far > limit for far, limit in zip(probes.furthest, limits, strict=True))
+        if alone := [index for index in trying if index not in settled]:
+            with self.step("run unsharded, shards of one argument rolled at a time"):
+                settled |= {row.index: row for row in probes.one_at_a_time(alone)}
+        for index in sorted(evidence.sharded):
+            unseen = ArgumentRow(index, plain.arguments[index].path, "none", None)
+            self.arguments.append(settled.get(index, unseen))
+        still = {
+            row.index: "it stays as it is, whatever the inputs"
+            for row, far in zip(self.rows, probes.furthest, strict=True)
+            if far == 0.0
+            and evidence.reached[row.index]
+            and (math.prod(row.shape) > 1 or looks[row.index].only_value == 0)
+        }
+        if still:
+            self._try_other_inputs(plain, store, still)
+        fault = evidence.fault_of_probes(self.arguments, moved)
+        if fault is None or not all(row.ok for row in self.rows):
+            return []
+        return [Diagnostic(Severity.ERROR, "not-a-proof", fault, help=_MORE_TELLING)]
 
     def ask_for_evidence(self, evidence: Evidence) -> None:
         """Take back what passed on arguments that could not have shown a wrong layout."""
@@ -263,6 +361,7 @@ class _Check:
         ]
 
 
+_MORE_TELLING = "return what depends on it more strongly, or allow a smaller tolerance"
 #: What to do about a result that no run can prove anything about.
 _NOT_A_RESULT = "leave it out of the program's results: it is the same under every layout"
 _OTHER_INPUTS = (
@@ -311,6 +410,17 @@ def _faults_of_plan(sharded: Executable, evidence: Evidence) -> list[Diagnostic]
     else:
         return []
     return [Diagnostic(Severity.ERROR, "not-a-proof", message, help=advice)]
+
+
+def _faults_of_layout(module: Module, sharded: Executable) -> list[Diagnostic]:
+    """An error for each argument and result that does not lie as it is annotated."""
+    return layouts_not_applied(
+        module,
+        [layout.sharding for layout in sharded.argument_layouts],
+        [layout.sharding for layout in sharded.result_layouts],
+        len(sharded.devices),
+        Severity.ERROR,
+    )
 
 
 def _run_reference(plain: Executable, source: InputSource, store: ResultStore) -> list[_Looks]:

@@ -2,7 +2,9 @@
 
 A layout says which shard of an argument lies on which device. Where every shard is the same, as
 those of an array of ones are, any mistake in that puts the same numbers on the same devices. Where
-no result depends on a sharded argument, no result would be wrong either.
+no result depends on a sharded argument, no result would be wrong either. Both are seen before
+anything is compared; whether a result depends on an argument by more than the check allows is
+measured (:mod:`shardpass.runtime.probing`), and told here.
 """
 
 from __future__ import annotations
@@ -12,13 +14,21 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from shardpass.diagnostics import Diagnostic, Severity
 from shardpass.mlir import EntryValue, Module
 from shardpass.runtime.dataflow import influenced_results
 from shardpass.runtime.placement import Layout
 from shardpass.runtime.preflight import unevenly_annotated
+from shardpass.runtime.result import ArgumentRow
 
 #: How many arguments a message names.
 _MOST_NAMED = 3
+_HIDDEN = "unproven, since no result leaves its limit with the shards of one elsewhere"
+_STRONGER = (
+    "let the program return what depends on them more strongly (a loss, gradients), or set a "
+    "smaller tolerance"
+)
+_VARIED = "give inputs that differ from shard to shard, or none: made-up ones differ"
 
 
 @dataclass
@@ -79,6 +89,39 @@ class Evidence:
             reason if reached and not shown else None
             for reached, shown in zip(self.reached, told, strict=True)
         ]
+
+    def fault_of_probes(self, rows: Sequence[ArgumentRow], moved: bool) -> str | None:
+        """Why the results could not have shown a wrong layout, as far as that was measured.
+
+        Args:
+          rows: of the sharded arguments.
+          moved: whether a result left its limit when all of them were rolled at once.
+        """
+        if moved or any(row.proof in ("placed", "counted") for row in rows):
+            return None
+        return (
+            "no result leaves its limit when shards change places or are lost; sharded is only "
+            f"{self._named([row.index for row in rows])}"
+        )
+
+    def warnings(self, rows: Sequence[ArgumentRow]) -> list[Diagnostic]:
+        """What a check that passed does not say, about which arguments."""
+        alike = [row for row in rows if row.proof == "none" and row.index not in self.telling]
+        hidden = [row for row in rows if row.proof == "none" and row.index in self.telling]
+        together = [row for row in rows if row.proof == "together"]
+        found: list[Diagnostic] = []
+        for unproven, severity, reason, advice in (
+            (alike, Severity.WARNING, "unproven, since the shards of each are all alike", _VARIED),
+            (hidden, Severity.WARNING, _HIDDEN, _STRONGER),
+            (together, Severity.REMARK, "tried together with others alone", None),
+        ):
+            if unproven:
+                count = f"{len(unproven)} of {len(rows)} sharded arguments"
+                names = self._named([row.index for row in unproven])
+                message = f"{count}: {reason}: {names}"
+                path = unproven[0].path if len(unproven) == 1 else None
+                found.append(Diagnostic(severity, "not-a-proof", message, path=path, help=advice))
+        return found
 
     def _named(self, indices: Collection[int]) -> str:
         names = [str(self._arguments[index]) for index in sorted(indices)]

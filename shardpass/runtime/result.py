@@ -13,6 +13,13 @@ from shardpass.runtime.preflight import Partitioner
 #: proves nothing either way.
 DecidedBy = Literal["tolerance", "noise", "not-a-proof"]
 
+#: What is known of a sharded argument. ``"placed"``: with its shards in each other's places some
+#: result leaves its limit. ``"counted"``: none does then, but one does with one shard in the place
+#: of all; the program does not mind their order, as a sum does not, or minds it too little.
+#: ``"none"``: no result leaves its limit either way, or its shards are all alike; a wrong layout of
+#: this argument would have passed. ``"together"``: it was only tried together with others.
+ArgumentProof = Literal["placed", "counted", "together", "none"]
+
 #: How many times its own noise a result may differ.
 NOISE_FACTOR = 8.0
 
@@ -80,6 +87,32 @@ class ResultRow:
 
 
 @dataclass(frozen=True)
+class ArgumentRow:
+    """One sharded argument, and whether the check would have noticed it in the wrong place.
+
+    Attributes:
+      index: its position among the arguments.
+      path: its name, dotted.
+      proof: what is known of it.
+      shown_by: the path of a result that shows it; ``None`` where there is none.
+    """
+
+    index: int
+    path: str
+    proof: ArgumentProof
+    shown_by: str | None
+
+    def to_json(self) -> dict[str, object]:
+        """A JSON object."""
+        return {
+            "index": self.index,
+            "path": self.path,
+            "proof": self.proof,
+            "shown_by": self.shown_by,
+        }
+
+
+@dataclass(frozen=True)
 class CheckResult:
     """Whether the sharded program computes what the unsharded one does.
 
@@ -89,6 +122,9 @@ class CheckResult:
       rows: one for each result, in order.
       diagnostics: one error for each way in which the check failed; empty when it passed.
       seconds: wall time by step (``"compile unsharded"``, ``"run sharded"``, ...).
+      arguments: one for each sharded argument, in order; empty where the check had failed before
+        they were looked at.
+      warnings: of the arguments about which a check that passed says nothing.
     """
 
     devices: int
@@ -96,10 +132,12 @@ class CheckResult:
     rows: tuple[ResultRow, ...]
     diagnostics: tuple[Diagnostic, ...]
     seconds: dict[str, float]
+    arguments: tuple[ArgumentRow, ...] = ()
+    warnings: tuple[Diagnostic, ...] = ()
 
     @property
     def ok(self) -> bool:
-        """Whether every result was proven equal."""
+        """Whether every result was proven equal, with layouts as they are annotated."""
         return not self.diagnostics
 
     @property
@@ -120,7 +158,9 @@ class CheckResult:
             "devices": self.devices,
             "partitioner": self.partitioner,
             "rows": [row.to_json() for row in self.rows],
+            "arguments": [row.to_json() for row in self.arguments],
             "diagnostics": [d.to_json() for d in self.diagnostics],
+            "warnings": [d.to_json() for d in self.warnings],
             "seconds": {step: round(time, 3) for step, time in self.seconds.items()},
         }
 

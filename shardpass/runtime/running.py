@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from shardpass.diagnostics import Diagnostic
 from shardpass.mlir import load
+from shardpass.report.layouts import layouts_not_applied
 from shardpass.runtime.compile import Executable, compile_module
 from shardpass.runtime.devices import Device
 from shardpass.runtime.element_types import is_complex, is_float
@@ -54,6 +56,7 @@ class RunResult:
       rows: one for each result, in order.
       arrays: the results in full where they were asked for, else empty.
       seconds: wall time by step (``"compile"``, ``"place inputs"``, ``"run"``).
+      diagnostics: a warning for each argument and result that does not lie as it is annotated.
     """
 
     devices: int
@@ -61,6 +64,7 @@ class RunResult:
     rows: tuple[RunRow, ...]
     arrays: tuple[np.ndarray, ...]
     seconds: dict[str, float]
+    diagnostics: tuple[Diagnostic, ...] = ()
 
     def to_json(self) -> dict[str, object]:
         """A JSON object, without the arrays."""
@@ -82,6 +86,7 @@ class RunResult:
             "partitioner": self.partitioner,
             "rows": rows,
             "seconds": {step: round(spent, 3) for step, spent in self.seconds.items()},
+            "diagnostics": [found.to_json() for found in self.diagnostics],
         }
 
 
@@ -126,8 +131,19 @@ def run(
             writer.write(names[index], whole)
             if keep:
                 arrays.append(whole)
+    told = layouts_not_applied(
+        loaded,
+        [layout.sharding for layout in executable.argument_layouts],
+        [layout.sharding for layout in executable.result_layouts],
+        len(executable.devices),
+    )
     return RunResult(
-        len(executable.devices), executable.partitioner, tuple(rows), tuple(arrays), seconds
+        len(executable.devices),
+        executable.partitioner,
+        tuple(rows),
+        tuple(arrays),
+        seconds,
+        tuple(told),
     )
 
 

@@ -61,7 +61,15 @@ class TestRightPlans:
     def test_steps_are_told_as_they_begin(self, layer: Callable[..., Module]):
         told: list[str] = []
         check(layer(), progress=told.append)
-        assert told == ["compile unsharded", "run unsharded", "compile sharded", "run sharded"]
+        assert told == [
+            "compile unsharded",
+            "run unsharded",
+            "compile sharded",
+            "run sharded",
+            "run unsharded, inputs moved by one unit",
+            "run unsharded, shards rolled",
+            "run unsharded, shards of one argument rolled at a time",
+        ]
 
 
 def rolled(argument: int) -> Callable[[Executable, int, np.ndarray], jax.Array]:
@@ -293,6 +301,7 @@ class TestSpecialPrograms:
 
     @pytest.mark.parametrize("spec", ['[{"y"}, {}]', '[{"y"}, {"x"}]'])
     def test_uneven_shapes(self, spec: str):
+        """The numbers are right, and the layout is not the one that was asked for."""
         result = check(
             load(
                 f"""module {{
@@ -306,7 +315,8 @@ class TestSpecialPrograms:
 }}"""
             )
         )
-        assert result.ok
+        assert [row.ok for row in result.rows] == [True]
+        assert [(d.slug, d.path) for d in result.diagnostics] == [("layout-not-applied", "arg0")]
 
     def test_uneven_shapes_under_gspmd(self):
         tiles = "{devices=[4,1,2]<=[8] last_tile_dim_replicate}"
