@@ -140,8 +140,7 @@ def check(
         run.ask_for_evidence(evidence)
         faults = [*_faults_of_layout(loaded, sharded), *_faults_of_plan(sharded, evidence)]
         if not faults and all(row.ok for row in run.rows):
-            limits = run.limits(measure_noise())
-            faults += run.measure_evidence(plain, store, looks, evidence, limits)
+            faults += run.measure_evidence(plain, store, looks, evidence, measure_noise)
     return CheckResult(
         len(used),
         sharded.partitioner,
@@ -297,7 +296,7 @@ class _Check:
         store: ResultStore,
         looks: Sequence[_Looks],
         evidence: Evidence,
-        limits: Sequence[float],
+        measure_noise: Callable[[], Sequence[float]],
     ) -> list[Diagnostic]:
         """Run with shards in wrong places; the error of a check that nothing could have failed."""
         layouts = plain.result_layouts
@@ -311,7 +310,9 @@ class _Check:
             plain.results,
             aliases_of(self.module.main),
             evidence.layouts,
-            limits,
+            # Noise can set no larger limit, so that a run for it is seldom needed.
+            [max(row.tolerance, LARGEST_NOISE_LIMIT) for row in self.rows],
+            lambda: self.limits(measure_noise()),
             self.source,
             pairs,
             lambda number, reference, found: error_of(reference, layouts[number], [found]),
@@ -319,7 +320,7 @@ class _Check:
         trying = sorted(evidence.telling)
         with self.step("run unsharded, shards rolled"):
             settled = probes.all_at_once(trying)
-        moved = any(far > limit for far, limit in zip(probes.furthest, limits, strict=True))
+        moved = probes.any_beyond()
         if alone := [index for index in trying if index not in settled]:
             with self.step("run unsharded, shards of one argument rolled at a time"):
                 settled |= {row.index: row for row in probes.one_at_a_time(alone)}

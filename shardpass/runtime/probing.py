@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -61,7 +61,9 @@ class Probes:
       results: of the program.
       aliases: result -> the donated argument whose buffer it takes.
       layouts: where each argument goes in the sharded program.
-      limits: for each result, the largest error that passes.
+      surely: for each result, an error that cannot pass, whatever the program's noise is.
+      limits: for each result, the largest error that passes; asked for only where ``surely`` does
+        not settle it, since it takes a run to find out.
       source: the arguments' values.
       run: a run of the unsharded program.
       distance: the check's measure.
@@ -72,7 +74,8 @@ class Probes:
     results: Sequence[EntryValue]
     aliases: Mapping[int, int]
     layouts: Sequence[Layout]
-    limits: Sequence[float]
+    surely: Sequence[float]
+    limits: Callable[[], Sequence[float]]
     source: InputSource
     run: RunPairs
     distance: Distance
@@ -94,19 +97,25 @@ class Probes:
             found = self._carrier(self.arguments[index])
             if found is not None:
                 carrying.setdefault(found, []).append(index)
-        settled: dict[int, ArgumentRow] = {}
-        beyond: list[int] = []
+        changes: list[float] = []
+        carried: dict[int, tuple[int, float]] = {}
         for number, reference, found in self.run(inputs):
-            if self._note(number, reference, found) > self.limits[number]:
-                beyond.append(number)
+            changes.append(self._note(number, reference, found))
             for index in carrying.get(number, []):
                 before = self.source.array(index)
                 after = inputs.misplaced(index, before)
-                if is_carried(before, after, reference, found, self.limits[number]):
-                    settled[index] = self._row(index, "placed", number)
-        if len(indices) == 1 and beyond:
-            settled[indices[0]] = self._row(indices[0], "placed", beyond[0])
-        return settled
+                carried[index] = number, carried_change(before, after, reference, found)
+        if len(indices) == 1 and (shown := self._first_beyond(enumerate(changes))) is not None:
+            return {indices[0]: self._row(indices[0], "placed", shown)}
+        return {
+            index: self._row(index, "placed", number)
+            for index, (number, change) in carried.items()
+            if change and self._first_beyond([(number, change)]) is not None
+        }
+
+    def any_beyond(self) -> bool:
+        """Whether any run so far made a result leave its limit."""
+        return self._first_beyond(enumerate(self.furthest)) is not None
 
     def one_at_a_time(self, indices: Sequence[int]) -> Iterator[ArgumentRow]:
         """Roll each alone, as many as there are runs for, those of a new kind first."""
@@ -126,12 +135,21 @@ class Probes:
 
     def _shown_by(self, inputs: InputSource) -> int | None:
         """The first result that leaves its limit with ``inputs``."""
-        beyond = [
-            number
-            for number, reference, found in self.run(inputs)
-            if self._note(number, reference, found) > self.limits[number]
-        ]
-        return beyond[0] if beyond else None
+        return self._first_beyond(
+            [
+                (number, self._note(number, reference, found))
+                for number, reference, found in self.run(inputs)
+            ]
+        )
+
+    def _first_beyond(self, changes: Iterable[tuple[int, float]]) -> int | None:
+        """The first result with a change that would not pass."""
+        changes = list(changes)
+        for number, change in changes:
+            if change > self.surely[number]:
+                return number
+        limits = self.limits() if any(change for _, change in changes) else self.surely
+        return next((number for number, change in changes if change > limits[number]), None)
 
     def _note(self, number: int, reference: np.ndarray, found: np.ndarray) -> float:
         change = self.distance(number, reference, found)
@@ -171,21 +189,18 @@ class Probes:
         return [index for _, index in sorted(turns)]
 
 
-def is_carried(
-    before: np.ndarray,
-    after: np.ndarray,
-    reference: np.ndarray,
-    found: np.ndarray,
-    limit: float,
-) -> bool:
-    """Whether a result changed along what an argument changed by, and by more than ``limit``.
+def carried_change(
+    before: np.ndarray, after: np.ndarray, reference: np.ndarray, found: np.ndarray
+) -> float:
+    """By how much a result changed along what an argument changed by, relative to its size.
+
+    0 where the two have no more in common than chance gives, or the change is not finite.
 
     Args:
       before: the argument.
       after: the argument, rolled.
       reference: the result, of the argument's shape.
       found: the result with that argument rolled, and maybe others.
-      limit: relative to the size of ``reference``.
     """
     along = moved = changed = size = 0.0
     flat = [np.ascontiguousarray(array).reshape(-1) for array in (before, after, reference, found)]
@@ -200,10 +215,11 @@ def is_carried(
             changed += float(np.vdot(wrong, wrong))
             size += float(np.vdot(right, right))
     if not math.isfinite(changed) or not moved or not changed:
-        return False
+        return 0.0
     share = abs(along) / math.sqrt(moved)
-    cosine = share / math.sqrt(changed)
-    return cosine * math.sqrt(before.size) > _SIGMAS and share > limit * math.sqrt(size)
+    if share / math.sqrt(changed) * math.sqrt(before.size) <= _SIGMAS:
+        return 0.0
+    return share / math.sqrt(size) if size else math.inf
 
 
 def _common_end(one: str, other: str) -> int:

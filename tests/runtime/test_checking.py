@@ -66,7 +66,6 @@ class TestRightPlans:
             "run unsharded",
             "compile sharded",
             "run sharded",
-            "run unsharded, inputs moved by one unit",
             "run unsharded, shards rolled",
             "run unsharded, shards of one argument rolled at a time",
         ]

@@ -14,7 +14,7 @@ from shardpass.diagnostics import Severity
 from shardpass.mlir import Module, load
 from shardpass.runtime import CheckResult, check, probing
 from shardpass.runtime.placement import Layout
-from shardpass.runtime.probing import is_carried, most_runs
+from shardpass.runtime.probing import carried_change, most_runs
 from shardpass.runtime.rolled import RolledInputs, replaced, rolled
 from tests.runtime.test_evidence import program, unproven
 from tests.runtime.test_evidence import rolled as planted
@@ -245,24 +245,55 @@ class TestCarried:
 
     def test_along_the_argument(self, drawn: np.ndarray):
         before, after, small, _ = drawn
-        assert is_carried(before, after, before + small, after - small, 1e-5)
-        # Not where that is within the limit.
-        assert not is_carried(before, after, before * 1e-6 + small, after * 1e-6 + small, 1e-5)
+        change = carried_change(before, after, before, after)
+        assert change == pytest.approx(np.linalg.norm(after - before) / np.linalg.norm(before))
+        # The rest of the change does not count, and neither does the sign.
+        assert carried_change(before, after, before, 2 * before - after) == pytest.approx(change)
+        mixed = carried_change(before, after, before, after + small)
+        assert mixed == pytest.approx(change, rel=0.1)
+        tiny = carried_change(before, after, small, small + 1e-6 * (after - before))
+        assert 0 < tiny < 1e-5
 
     def test_by_chance(self, drawn: np.ndarray):
         before, after, one, other = drawn
-        assert not is_carried(before, after, one, other, 1e-5)
-        assert not is_carried(before, before, one, other, 1e-5)
-        assert not is_carried(before, after, one, one, 1e-5)
+        assert carried_change(before, after, one, other) == 0.0
+        assert carried_change(before, before, one, other) == 0.0
+        assert carried_change(before, after, one, one) == 0.0
 
     def test_too_few_elements_to_tell(self, drawn: np.ndarray):
         before, after = drawn[0, :30], drawn[1, :30]
-        assert not is_carried(before, after, before, after, 1e-5)
+        assert carried_change(before, after, before, after) == 0.0
 
     def test_numbers_beyond_all_bounds(self, drawn: np.ndarray):
         before, after, one, other = drawn
         other[0] = np.inf
-        assert not is_carried(before, after, one, other, 1e-5)
+        assert carried_change(before, after, one, other) == 0.0
+
+
+class TestNoise:
+    def test_it_is_measured_only_where_it_could_settle_something(self):
+        noise = "run unsharded, inputs moved by one unit"
+        assert noise not in check(program(DESCENT.replace("RATE", "1.0"))).seconds
+        assert noise in check(program(DESCENT.replace("RATE", "1.0e-4"))).seconds
+
+    def test_a_fault_that_noise_would_excuse_is_not_seen(self):
+        """An error beyond the tolerance passes within 8 times the noise, and so would the fault."""
+        text = """
+  func.func @main(%w: tensor<16x32xf32> {WHOLE} loc("w"), %x: tensor<16x32xf32> {CUT} loc("x"))
+      -> tensor<16x32xf32> {
+    %0 = stablehlo.constant dense<3.0e4> : tensor<16x32xf32>
+    %1 = stablehlo.multiply %w, %0 : tensor<16x32xf32>
+    %2 = stablehlo.sine %1 : tensor<16x32xf32>
+    %3 = stablehlo.constant dense<10.0> : tensor<16x32xf32>
+    %4 = stablehlo.multiply %x, %3 : tensor<16x32xf32>
+    %5 = stablehlo.add %2, %4 : tensor<16x32xf32>
+    return %5 : tensor<16x32xf32>
+  }"""
+        result = check(program(text), place=planted(1))
+        (row,) = result.rows
+        assert row.tolerance < row.error < row.limit
+        assert row.decided_by == "noise"
+        assert "no result leaves its limit" in unproven(result)[0]
 
 
 class TestAppliedLayouts:
