@@ -167,6 +167,13 @@ def _check_axes(axes: tuple[tuple[str, int], ...]) -> None:
             raise ShardingError(
                 "bad-mesh", f"the name of a mesh axis is a text, not {name!r} (size {size})"
             )
+        if not _is_text(name):
+            raise ShardingError(
+                "bad-mesh",
+                f"the name of mesh axis {name!a} (size {size}) has half of a surrogate pair in it, "
+                "which UTF-8 cannot say",
+                help="write the character itself",
+            )
         if isinstance(size, bool) or not isinstance(size, numbers.Integral):
             raise ShardingError(
                 "bad-mesh", f'the size of mesh axis "{name}" is a whole number, not {size!r}'
@@ -175,6 +182,14 @@ def _check_axes(axes: tuple[tuple[str, int], ...]) -> None:
             raise ShardingError("bad-mesh", f'axis "{name}" has size {size}, below 1')
     if bounded_product(sizes.values()) is None:
         raise ShardingError("bad-mesh", f"the mesh {described} has more than 2**63 - 1 devices")
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _check_device_ids(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 _ESCAPE = re.compile(rb'\\(["\\nt]|[0-9a-fA-F]{2})')
+_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _PLAIN_SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_.$]*")
 
 
@@ -28,6 +29,19 @@ def unquote(inside: str) -> str | None:
         return _ESCAPE.sub(_unescaped, raw).decode()
     except UnicodeDecodeError:
         return None
+
+
+def for_people(text: str) -> str:
+    """MLIR's ``text`` with each quoted string in it as it was before it was escaped.
+
+    A string that cannot be printed stays as it is. The other way is not to be had.
+    """
+    return _QUOTED.sub(_shown, text) if "\\" in text else text
+
+
+def _shown(match: re.Match[str]) -> str:
+    inside = unquote(match[1])
+    return f'"{inside}"' if inside is not None and inside.isprintable() else match[0]
 
 
 def symbol(name: str) -> str:

@@ -8,7 +8,7 @@ from typing import Final
 
 from shardpass.canon.axes import AxisRef, DimSharding, check_axes
 from shardpass.canon.mesh import MeshShape
-from shardpass.canon.mlir_string import symbol
+from shardpass.canon.mlir_string import for_people, symbol
 from shardpass.canon.shapes import divide, divide_up
 from shardpass.diagnostics import ShardingError
 
@@ -163,12 +163,16 @@ class TensorSharding:
         return divide_up(shape, self.tiles(), self.dims_text())
 
     def dims_text(self) -> str:
-        """``[{"x"}, {}]``: the dimensions alone, for messages."""
+        """``[{"x"}, {}]``: the dimensions alone, for messages; names as they were given."""
+        return for_people(self._dims_in_mlir())
+
+    def _dims_in_mlir(self) -> str:
         return f"[{', '.join(map(str, self.dims))}]"
 
     def to_sdy(self, mesh_name: str | None = None) -> str:
         """Shardy's text: ``#sdy.sharding<@mesh, [{"x"}, {}]>``, the mesh inlined without a name."""
-        parts = [f"mesh{self.mesh}" if mesh_name is None else symbol(mesh_name), self.dims_text()]
+        mesh = f"mesh{self.mesh}" if mesh_name is None else symbol(mesh_name)
+        parts = [mesh, self._dims_in_mlir()]
         if self.replicated:
             parts.append(f"replicated={{{', '.join(map(str, self.replicated))}}}")
         if self.unreduced:

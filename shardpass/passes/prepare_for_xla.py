@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from jax.extend.mlir import ir
-from jax.extend.mlir.dialects import sdy, stablehlo
+from jax.extend.mlir.dialects import func, sdy, stablehlo
 
+from shardpass.canon.mlir_string import quote, symbol
 from shardpass.diagnostics import Sink
-from shardpass.mlir import MHLO_SHARDING, SDY_SHARDING, mesh_ops, operations
+from shardpass.mlir import (
+    MHLO_SHARDING,
+    SDY_SHARDING,
+    entries_of,
+    mesh_ops,
+    meshes_of,
+    operations,
+    with_entry,
+)
 from shardpass.passes.base import Pass
+from shardpass.passes.dialect_attributes import is_of_dialect, rewrite_entries
 
 #: Ops with regions whose operands XLA rewrites before it looks at their shardings.
 _CONTROL_FLOW: Final = (stablehlo.WhileOp, stablehlo.CaseOp, stablehlo.IfOp)
+_STABLEHLO_MESH: Final = "stablehlo.mesh"
 _RULE: Final = "sdy.sharding_rule"
 
 
@@ -31,6 +43,9 @@ class PrepareForXla(Pass):
     * ``sdy.sharding_rule`` goes: XLA stops at it with "Failed to get shape".
     * ``@empty_mesh``, which JAX declares for typed PRNG keys, is merged into the module's own mesh:
       XLA takes one.
+    * A mesh axis whose name has to be escaped (``дата``, ``a"b``) is called ``axis_0`` and so on,
+      a mesh whose name has to be quoted ``mesh_0``: XLA reads back no escapes of MLIR's (an abort
+      on jaxlib 0.10.2). Nothing is lost, since the names do not come out of XLA.
 
     Leaves alone: everything else, ``mhlo.sharding`` of other ops included. Order: last.
     """
@@ -51,7 +66,9 @@ class PrepareForXla(Pass):
                 resharded.append(op)
         for op in resharded:
             _to_constraint(op)
+        _rename_meshes(root)
         _merge_empty_meshes(root)
+        _rename_axes(root)
 
 
 def _to_constraint(op: sdy.ReshardOp) -> None:
@@ -79,6 +96,58 @@ def _merge_empty_meshes(root: ir.Operation) -> None:
     _Rename(speaks_of, f"<@{_symbol(real[0])}").over(root)
     for op in empty:
         op.operation.erase()
+
+
+def _rename_meshes(root: ir.Operation) -> None:
+    """Give meshes plain names where MLIR has to quote those they have."""
+    symbols = (op.attributes.get("sym_name") for op in root.regions[0].blocks[0].operations)
+    taken = {ir.StringAttr(name).value for name in symbols if name is not None}
+    plain = (name for index in itertools.count() if (name := f"mesh_{index}") not in taken)
+    for op in mesh_ops(root):
+        if symbol(_symbol(op)) != f"@{_symbol(op)}":
+            name = next(plain)
+            ir.SymbolTable.replace_all_symbol_uses(_symbol(op), name, root)
+            op.attributes["sym_name"] = ir.StringAttr.get(name, context=root.context)
+
+
+def _rename_axes(root: ir.Operation) -> None:
+    """Give axes plain names where MLIR has to escape those they have."""
+    names = dict.fromkeys(name for mesh in meshes_of(root).values() for name in mesh.names)
+    plain = (name for index in itertools.count() if (name := f"axis_{index}") not in names)
+    new = {quote(name): f'"{next(plain)}"' for name in names if quote(name) != f'"{name}"'}
+    if not new:
+        return
+    # Each has a backslash in it, so that none is found across the border of two other strings.
+    escaped = re.compile("|".join(map(re.escape, new)))
+    known: dict[ir.Attribute, ir.Attribute] = {}
+
+    def renamed(attribute: ir.Attribute) -> ir.Attribute:
+        found = known.get(attribute)
+        if found is None:
+            text = escaped.sub(lambda name: new[name[0]], str(attribute))
+            found = known[attribute] = ir.Attribute.parse(text, attribute.context)
+        return found
+
+    def entries_renamed(entries: ir.DictAttr) -> ir.DictAttr:
+        for name in (name for name in entries_of(entries) if is_of_dialect(name)):
+            entries = with_entry(entries, name, renamed(entries[name]))
+        return entries
+
+    for op in operations(root):
+        if isinstance(op, func.FuncOp):
+            rewrite_entries(op, entries_renamed)
+        attributes = op.attributes
+        if isinstance(op, sdy.MeshOp) and _STABLEHLO_MESH in attributes:
+            del attributes[_STABLEHLO_MESH]  # The same mesh again, which XLA does not ask for.
+        for name in list(attributes):
+            if _is_sdy(attributes[name]):
+                attributes[name] = renamed(attributes[name])
+
+
+def _is_sdy(attribute: ir.Attribute) -> bool:
+    """Whether ``attribute`` is one of Shardy's own, and not what may hold a user's string."""
+    plain = (ir.DenseElementsAttr, ir.TypeAttr, ir.IntegerAttr, ir.FloatAttr, ir.StringAttr)
+    return not isinstance(attribute, plain) and str(attribute).startswith("#sdy")
 
 
 def _symbol(op: sdy.MeshOp) -> str:

@@ -30,6 +30,7 @@ from shardpass.canon import (
     device_blocks,
     to_hlo,
 )
+from shardpass.canon.mlir_string import for_people
 from shardpass.canon.shapes import sizes_that_fit
 from shardpass.diagnostics import Diagnostic, Severity, ShardingError, human_bytes
 from shardpass.mlir import (
@@ -226,5 +227,5 @@ def spec_text(annotation: Annotation) -> str:
     text = annotation.dims_text()
     for what, axes in (("replicated", annotation.replicated), ("unreduced", annotation.unreduced)):
         if axes:
-            text += f", {what}={{{', '.join(map(str, axes))}}}"
+            text += f", {what}={{{for_people(', '.join(map(str, axes)))}}}"
     return text
