@@ -35,15 +35,23 @@ NO_GSPMD: Final = "no GSPMD"
 
 def _survey(root: ir.Operation, sink: Sink) -> None:
     calls, gspmd, chlo = CallGraph(), _Gspmd(), ChloRules()
+    # Names of ops of which only the notation matters: nearly all, so that they come first.
+    plain: set[str] = set()
 
     def look(op: ir.Operation) -> None:
         name = op.name
+        if name in plain:
+            if MHLO_SHARDING in op.attributes:
+                gspmd.look(op, name)
+            return
         if name.startswith(CHLO):
             chlo.add(op, name)
         elif name in CALLS:
             calls.add(op, name)
         elif name == _FUNCTION:
             calls.enter(op)
+        else:
+            plain.add(name)
         gspmd.look(op, name)
 
     visit(root, look)
