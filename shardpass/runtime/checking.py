@@ -203,9 +203,11 @@ class _Check:
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
         self.progress(name)
-        start = time.monotonic()
+        start, counted = time.monotonic(), sum(self.seconds.values())
         yield
-        self.seconds[name] = time.monotonic() - start
+        # Less the steps that were taken meanwhile.
+        inside = sum(self.seconds.values()) - counted
+        self.seconds[name] = time.monotonic() - start - inside
 
     def judge(
         self, results: Sequence[EntryValue], looks: Sequence[_Looks], errors: Sequence[float]
