@@ -6,6 +6,7 @@ protos are exchanged with them: their getters abort the process for tuples and n
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from jaxlib import xla_client
@@ -14,6 +15,7 @@ HloSharding: type[Any] = xla_client.HloSharding
 OpSharding: type[Any] = xla_client.OpSharding
 
 
+@functools.lru_cache(maxsize=1024)
 def from_text(text: str) -> Any:
     """jaxlib's ``HloSharding`` of XLA's text, which must be valid: it is not checked well."""
     return xla_client.HloSharding.from_string(text)

@@ -21,11 +21,6 @@ def hlo_proto(sharding: jax.sharding.Sharding, ndim: int) -> bytes:
     return sharding._to_xla_hlo_sharding(ndim).to_proto().SerializeToString()
 
 
-def sdy_sharding(sharding: jax.sharding.Sharding, ndim: int) -> object:
-    """What JAX writes for ``sharding`` into a module that Shardy partitions."""
-    return sharding._to_sdy_sharding(ndim)
-
-
 def uses_shardy() -> bool:
     """Whether JAX lowers for Shardy, rather than for the older propagation of GSPMD."""
     return jax.config.jax_use_shardy_partitioner  # pyright: ignore[reportAttributeAccessIssue]

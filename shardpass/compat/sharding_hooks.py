@@ -17,6 +17,7 @@ from jax._src.named_sharding import SdyArray, SdyDim
 from jaxlib import xla_client
 
 from shardpass.canon import HloSharding, TensorSharding
+from shardpass.compat import hlo_sharding
 from shardpass.compat.devices import Device
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class HookedSharding(_Base):
         found = self._jaxlib_tiles.get(num_dimensions)
         if found is None:
             tiles = self.canonical_hlo(self.rank_for_jax(num_dimensions))
-            found = self._jaxlib_tiles[num_dimensions] = _jaxlib_hlo(str(tiles))
+            found = self._jaxlib_tiles[num_dimensions] = hlo_sharding.from_text(str(tiles))
         return found
 
     @functools.cached_property
@@ -80,16 +81,12 @@ class HookedSharding(_Base):
 
     def _to_sdy_sharding(self, num_dimensions: int, modify_wrt_axis_types: bool = False) -> Any:
         """JAX's description of an ``sdy.sharding``: what Shardy is told."""
-        return _sdy_array(self.axes_for_shardy(num_dimensions))
+        return sdy_array(self.axes_for_shardy(num_dimensions))
 
 
 @functools.lru_cache(maxsize=1024)
-def _jaxlib_hlo(text: str) -> Any:
-    return xla_client.HloSharding.from_string(text)
-
-
-@functools.lru_cache(maxsize=1024)
-def _sdy_array(sharding: TensorSharding) -> SdyArray:
+def sdy_array(sharding: TensorSharding) -> SdyArray:
+    """JAX's description of ``sharding``, which is over whole axes with nothing unreduced."""
     return SdyArray(
         mesh_shape=sharding.mesh.axes,
         dim_shardings=tuple(

@@ -24,6 +24,7 @@ from shardpass.canon import HloSharding, TensorSharding
 from shardpass.compat import lowering
 from shardpass.compat.devices import Device
 from shardpass.diagnostics import ShardingError
+from shardpass.sharding.conversion import parsed_tiles
 from shardpass.sharding.layout import Index, indices_map, layout_of, local_indices_map, shard_shape
 from shardpass.sharding.op_sharding import from_proto_bytes
 
@@ -177,7 +178,7 @@ def normal_form(sharding: JaxSharding, ndim: int) -> HloSharding:
     """The tile assignment of any sharding, ours or not, for a value of ``ndim`` dimensions."""
     if isinstance(sharding, Sharding):
         return layout_of(sharding, ndim).hlo
-    found = _parsed(lowering.hlo_text(sharding, ndim))
+    found = parsed_tiles(lowering.hlo_text(sharding, ndim))
     if found.is_partial:  # The text does not say how the results are to be combined.
         return from_proto_bytes(lowering.hlo_proto(sharding, ndim))
     return found
@@ -194,11 +195,6 @@ def _is_device_free(sharding: JaxSharding) -> bool:
     if getattr(sharding, "is_device_free", False):  # Ours that stands for numbered devices.
         return True
     return isinstance(getattr(sharding, "mesh", None), jax.sharding.AbstractMesh)
-
-
-@functools.lru_cache(maxsize=4096)
-def _parsed(text: str) -> HloSharding:
-    return HloSharding.parse(text)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -15,7 +15,15 @@ from typing import Any, TypeAlias, cast
 
 import jax
 
-from shardpass.canon import AxisRef, DimSharding, MeshShape, TensorSharding
+from shardpass import canon
+from shardpass.canon import (
+    AxisRef,
+    DimSharding,
+    HloKind,
+    HloSharding,
+    MeshShape,
+    TensorSharding,
+)
 from shardpass.diagnostics import ShardingError
 from shardpass.sharding.mesh import JaxAbstractMesh, JaxMesh, Mesh
 from shardpass.sharding.partition_spec import (
@@ -150,6 +158,31 @@ def tensor_sharding(mesh: MeshShape, spec: PartitionSpec, rank: int) -> TensorSh
         unreduced=tuple(AxisRef(axis) for axis in sorted(spec.unreduced, key=mesh.axis_index)),
         reduction=None if kind is None else kind.name,
     )
+
+
+def over_axes(tiles: HloSharding, count: int, ndim: int) -> TensorSharding:
+    """``tiles`` over ``count`` devices as the layout of a value of ``ndim`` dimensions.
+
+    Raises:
+      ShardingError: ``rank-mismatch``.
+    """
+    if tiles.tile is not None or tiles.named is not None:
+        return canon.from_hlo(tiles, ndim)
+    # What tiles nothing names no devices; here they are known.
+    mesh = MeshShape((("_axis_0", count),) if count > 1 else ())
+    if tiles.kind is HloKind.UNREDUCED and not mesh.axes:
+        return TensorSharding.replicated_on(mesh, ndim)
+    return canon.from_hlo(tiles, ndim, mesh)
+
+
+@functools.lru_cache(maxsize=4096)
+def parsed_tiles(text: str) -> HloSharding:
+    """XLA's text as tiles.
+
+    Raises:
+      ShardingError: as ``HloSharding.parse``.
+    """
+    return HloSharding.parse(text)
 
 
 def spec_of(sharding: TensorSharding) -> PartitionSpec:

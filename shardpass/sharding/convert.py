@@ -31,8 +31,8 @@ from shardpass.canon import (
 from shardpass.compat.devices import Device
 from shardpass.diagnostics import ShardingError
 from shardpass.sharding.base import JaxSharding, device_order, normal_form
-from shardpass.sharding.conversion import spec_of
-from shardpass.sharding.gspmd import GSPMDSharding, JaxGSPMDSharding, over_axes
+from shardpass.sharding.conversion import over_axes, spec_of
+from shardpass.sharding.gspmd import GSPMDSharding, JaxGSPMDSharding
 from shardpass.sharding.mesh import JaxAbstractMesh, JaxMesh, Mesh
 from shardpass.sharding.named import NamedSharding
 from shardpass.sharding.partition_spec import PartitionSpec

@@ -45,6 +45,11 @@ def checked_devices(devices: Any, owner: str) -> tuple[Device, ...]:
     raise _fault(found, owner)
 
 
+def is_local(device: Device) -> bool:
+    """Whether ``device`` belongs to this process."""
+    return device.process_index == device.client.process_index()
+
+
 def _fault(found: tuple[Any, ...], owner: str) -> ShardingError:
     """What is wrong with a list of which something is."""
     places: dict[Device, int] = {}

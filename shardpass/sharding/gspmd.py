@@ -15,14 +15,14 @@ from jax.extend import sharding as jax_extend
 from shardpass import canon
 from shardpass.canon import AxisRef, HloKind, HloSharding, MeshShape, SubgroupType, TensorSharding
 from shardpass.canon.shapes import check_rank
-from shardpass.compat import hlo_sharding as jaxlib
-from shardpass.compat import lowering
+from shardpass.compat import hlo_sharding as in_jaxlib
+from shardpass.compat import lowering, sharding_hooks
 from shardpass.compat.devices import Device
 from shardpass.diagnostics import ShardingError
 from shardpass.sharding.base import Sharding, alive
-from shardpass.sharding.conversion import spec_of
+from shardpass.sharding.conversion import over_axes, parsed_tiles
 from shardpass.sharding.device_free import Arrangement, bound, from_numbered_state, numbered_state
-from shardpass.sharding.device_lists import checked_devices
+from shardpass.sharding.device_lists import checked_devices, is_local
 from shardpass.sharding.memory import check_memory_kind
 from shardpass.sharding.op_sharding import from_proto_bytes
 from shardpass.sharding.persistence import persistent
@@ -80,8 +80,7 @@ class GSPMDSharding(_GSPMDSharding):
             tiles = placed_tiles(as_tiles(op_sharding), len(found))
             theirs = _as_jaxlib(tiles)
         if memory_kind is not None:
-            local = (d for d in found if d.process_index == d.client.process_index())
-            check_memory_kind(memory_kind, next(local, None))
+            check_memory_kind(memory_kind, next(filter(is_local, found), None))
         super().__init__(found, theirs, memory_kind=memory_kind)
         self._our_devices = found
         self._our_tiles = tiles
@@ -106,7 +105,7 @@ class GSPMDSharding(_GSPMDSharding):
             return sharding
         return cls(
             lowering.device_assignment(sharding),
-            jaxlib.of_sharding(sharding),
+            in_jaxlib.of_sharding(sharding),
             memory_kind=sharding.memory_kind,
         )
 
@@ -194,7 +193,7 @@ class GSPMDSharding(_GSPMDSharding):
             return super()._to_sdy_sharding(num_dimensions)
         self._check_usable()
         layout = over_axes(tiles, len(self._our_devices), num_dimensions)
-        return lowering.sdy_sharding(_as_jax_named(layout), num_dimensions)
+        return sharding_hooks.sdy_array(layout)
 
     def with_memory_kind(self, kind: str) -> GSPMDSharding:
         """The same tiles in another kind of memory.
@@ -276,7 +275,7 @@ class _Tiles(Arrangement):
         place = fields["op_sharding"]
         text = place.text()
         with place.building():
-            return cls(placed_tiles(_parsed(text), count))
+            return cls(placed_tiles(parsed_tiles(text), count))
 
     def __str__(self) -> str:
         return self.tiles.describe()
@@ -291,11 +290,11 @@ def as_tiles(given: TilesLike) -> HloSharding:
     if isinstance(given, HloSharding):
         return given
     if isinstance(given, str):
-        return _parsed(given)
+        return parsed_tiles(given)
     if isinstance(given, bytes):
         return from_proto_bytes(given)
-    if isinstance(given, (jaxlib.HloSharding, jaxlib.OpSharding)):
-        return from_proto_bytes(jaxlib.proto_bytes(given))
+    if isinstance(given, (in_jaxlib.HloSharding, in_jaxlib.OpSharding)):
+        return from_proto_bytes(in_jaxlib.proto_bytes(given))
     raise ShardingError(
         "abstract-type",
         f"tiles are needed, not {type(given).__name__} {given!r}",
@@ -335,54 +334,18 @@ def placed_tiles(tiles: HloSharding, count: int) -> HloSharding:
     )
 
 
-def over_axes(tiles: HloSharding, count: int, ndim: int) -> TensorSharding:
-    """``tiles`` over ``count`` devices as the layout of a value of ``ndim`` dimensions.
-
-    Raises:
-      ShardingError: ``rank-mismatch``.
-    """
-    if tiles.tile is not None or tiles.named is not None:
-        return canon.from_hlo(tiles, ndim)
-    # What tiles nothing names no devices; here they are known.
-    mesh = MeshShape((("_axis_0", count),) if count > 1 else ())
-    if tiles.kind is HloKind.UNREDUCED and not mesh.axes:
-        return TensorSharding.replicated_on(mesh, ndim)
-    return canon.from_hlo(tiles, ndim, mesh)
-
-
 def _manual_axes(tiles: HloSharding, mesh: MeshShape) -> tuple[AxisRef, ...]:
     if tiles.named is not None:
         return tiles.named.manual
     return canon.manual_axes(tiles, mesh)
 
 
-def _as_jax_named(layout: TensorSharding) -> jax.sharding.NamedSharding:
-    """JAX's own words for ``layout``, which is over full axes, on a mesh without devices."""
-    mesh = layout.mesh
-    types = (AxisType.Auto,) * len(mesh.axes)
-    return jax.sharding.NamedSharding(
-        jax.sharding.AbstractMesh(mesh.sizes, mesh.names, axis_types=types),
-        spec_of(layout).to_jax(),
-        _logical_device_ids=mesh.device_ids,
-    )
-
-
-@functools.lru_cache(maxsize=1024)
-def _parsed(text: str) -> HloSharding:
-    return HloSharding.parse(text)
-
-
 @functools.lru_cache(maxsize=1024)
 def _of_text(text: str, count: int) -> tuple[HloSharding, Any]:
-    tiles = placed_tiles(_parsed(text), count)
+    tiles = placed_tiles(parsed_tiles(text), count)
     return tiles, _as_jaxlib(tiles)
 
 
 def _as_jaxlib(tiles: HloSharding) -> Any:
     # By text, since a list and the iota that says the same are equal, and differ for JAX.
-    return _from_text(tiles.without_names().to_text(metadata=tiles.reduction is not None))
-
-
-@functools.lru_cache(maxsize=1024)
-def _from_text(text: str) -> Any:
-    return jaxlib.from_text(text)
+    return in_jaxlib.from_text(tiles.without_names().to_text(metadata=tiles.reduction is not None))

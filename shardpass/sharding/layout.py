@@ -19,6 +19,7 @@ import numpy as np
 from shardpass import canon
 from shardpass.canon import HloSharding, TensorSharding
 from shardpass.compat.devices import Device
+from shardpass.sharding.device_lists import is_local
 
 if TYPE_CHECKING:
     from shardpass.sharding.base import Sharding
@@ -117,7 +118,7 @@ def indices_map(layout: Layout, shape: tuple[int, ...]) -> dict[Device, Index]:
 def local_indices_map(layout: Layout, shape: tuple[int, ...]) -> dict[Device, Index]:
     """As :func:`indices_map`, for the devices of this process."""
     whole = indices_map(layout, shape)
-    local = {d: block for d, block in whole.items() if d.process_index == d.client.process_index()}
+    local = {d: block for d, block in whole.items() if is_local(d)}
     return whole if len(local) == len(whole) else local
 
 

@@ -84,10 +84,7 @@ class PartitionSpec(_Standing):
         if plain:
             try:
                 return _plain_specs[partitions]
-            except (
-                KeyError,
-                TypeError,
-            ):  # New, or with an entry that is a list or no entry at all.
+            except (KeyError, TypeError):  # It is new, or an entry is a list.
                 pass
         made = cls._holding(_build(partitions, unreduced, reduced, unreduced_kind))
         if plain and made.partitions == partitions:

@@ -16,6 +16,7 @@ from shardpass.compat import lowering, sharding_hooks
 from shardpass.compat.devices import Device
 from shardpass.diagnostics import ShardingError
 from shardpass.sharding.base import device_order, normal_form
+from shardpass.sharding.conversion import over_axes
 from shardpass.sharding.device_free import Arrangement, bound, from_numbered_state, numbered_state
 from shardpass.sharding.persistence import persistent
 from shardpass.sharding.pmap_spec import (
@@ -27,7 +28,7 @@ from shardpass.sharding.pmap_spec import (
     check_mapped,
 )
 from shardpass.sharding.saved import Saved
-from shardpass.sharding.standalone import StandaloneSharding, device_array, over_all
+from shardpass.sharding.standalone import StandaloneSharding, device_array
 
 JaxSharding = jax.sharding.Sharding
 
@@ -341,7 +342,7 @@ class _Mapping(Arrangement):
     shape: tuple[int, ...]
 
     def canonical(self, count: int, ndim: int) -> TensorSharding:
-        return over_all(self.canonical_hlo(count, ndim), ndim, count)
+        return over_axes(self.canonical_hlo(count, ndim), count, ndim)
 
     def canonical_hlo(self, count: int, ndim: int) -> HloSharding:
         return self.spec.tiles_of(ndim)

@@ -16,11 +16,12 @@ from shardpass.canon import HloSharding, SubgroupType, TensorSharding, TileAssig
 from shardpass.compat import lowering
 from shardpass.diagnostics import ShardingError
 from shardpass.sharding.base import device_order, normal_form
+from shardpass.sharding.conversion import over_axes
 from shardpass.sharding.device_free import Arrangement, bound, from_numbered_state, numbered_state
 from shardpass.sharding.persistence import persistent
 from shardpass.sharding.recorded_devices import ids_text, read_ids
 from shardpass.sharding.saved import Saved
-from shardpass.sharding.standalone import StandaloneSharding, device_array, over_all
+from shardpass.sharding.standalone import StandaloneSharding, device_array
 
 JaxSharding = jax.sharding.Sharding
 
@@ -323,7 +324,7 @@ class _Places(Arrangement):
         return np.array(self.held, dtype=np.int64).reshape(*self.shape, -1)
 
     def canonical(self, count: int, ndim: int) -> TensorSharding:
-        return over_all(self.canonical_hlo(count, ndim), ndim, count)
+        return over_axes(self.canonical_hlo(count, ndim), count, ndim)
 
     def canonical_hlo(self, count: int, ndim: int) -> HloSharding:
         return _tiles_of(self._array(), ndim)

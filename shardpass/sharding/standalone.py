@@ -17,16 +17,15 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from shardpass import canon
-from shardpass.canon import AxisRef, DimSharding, HloSharding, MeshShape, TensorSharding
+from shardpass.canon import AxisRef, DimSharding, MeshShape, TensorSharding
 from shardpass.compat import sharding_hooks
 from shardpass.compat.devices import Device
 from shardpass.sharding.base import Sharding, alive
-from shardpass.sharding.device_lists import checked_devices
+from shardpass.sharding.conversion import over_axes, spec_of
+from shardpass.sharding.device_lists import checked_devices, is_local
 from shardpass.sharding.memory import check_memory_kind
 from shardpass.sharding.mesh import Mesh
 from shardpass.sharding.named import NamedSharding
-from shardpass.sharding.partition_spec import PartitionSpec
 
 if TYPE_CHECKING:
 
@@ -56,7 +55,7 @@ class StandaloneSharding(_Standalone):
         if memory_kind is None:
             memory_kind = sharding_hooks.default_memory_kind(self)
         else:
-            check_memory_kind(memory_kind, next(filter(_is_local, devices), None))
+            check_memory_kind(memory_kind, next(filter(is_local, devices), None))
         self._memory_kind = memory_kind
 
     def _content(self) -> Any:
@@ -74,7 +73,7 @@ class StandaloneSharding(_Standalone):
           ShardingError: ``rank-mismatch``, if the sharding is for other values;
             ``not-expressible``.
         """
-        return over_all(self.canonical_hlo(ndim), ndim, len(self._devices))
+        return over_axes(self.canonical_hlo(ndim), len(self._devices), ndim)
 
     def axes_for_shardy(self, ndim: int) -> TensorSharding:
         """:meth:`canonical` with an axis for each prime factor.
@@ -108,12 +107,12 @@ class StandaloneSharding(_Standalone):
     @functools.cached_property
     def addressable_devices(self) -> set[Device]:
         """The devices of this process."""
-        return set(filter(_is_local, self._devices))
+        return set(filter(is_local, self._devices))
 
     @functools.cached_property
     def is_fully_addressable(self) -> bool:
         """Whether all devices belong to this process."""
-        return all(map(_is_local, self._devices))
+        return all(map(is_local, self._devices))
 
     @property
     def memory_kind(self) -> str | None:
@@ -127,11 +126,11 @@ class StandaloneSharding(_Standalone):
         layout = self.canonical(ndim)
         devices = np.array(self._devices, dtype=object)
         mesh = Mesh(devices.reshape(layout.mesh.sizes), layout.mesh.names)
-        spec = PartitionSpec(
-            *(tuple(axis.name for axis in dim.axes) or None for dim in layout.dims)
-        )
         return NamedSharding(
-            mesh, spec, memory_kind=self._memory_kind, _logical_device_ids=layout.mesh.device_ids
+            mesh,
+            spec_of(layout),
+            memory_kind=self._memory_kind,
+            _logical_device_ids=layout.mesh.device_ids,
         )
 
     # Equality -------------------------------------------------------------------------------------
@@ -156,10 +155,6 @@ class StandaloneSharding(_Standalone):
         return hash((type(self), self._devices, self._memory_kind, self._content()))
 
 
-def _is_local(device: Device) -> bool:
-    return device.process_index == device.client.process_index()
-
-
 def device_array(devices: Sequence[Any] | np.ndarray, owner: str) -> np.ndarray:
     """``devices``, nested or not, as an array of objects.
 
@@ -176,13 +171,6 @@ def device_array(devices: Sequence[Any] | np.ndarray, owner: str) -> np.ndarray:
             found[:] = devices
     checked_devices(found, owner)
     return found
-
-
-def over_all(hlo: HloSharding, ndim: int, num_devices: int) -> TensorSharding:
-    """``hlo`` over named axes of a mesh that has all ``num_devices``, replicated or not."""
-    if hlo.tile is None and num_devices > 1:
-        return TensorSharding.replicated_on(MeshShape((("_axis_0", num_devices),)), ndim)
-    return canon.from_hlo(hlo, ndim)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -4,7 +4,8 @@ import jax
 import jax.extend.sharding as jax_extend
 import pytest
 
-from shardpass.compat import hlo_sharding, lowering
+from shardpass.canon import MeshShape, TensorSharding
+from shardpass.compat import hlo_sharding, lowering, sharding_hooks
 
 TEXT = "{devices=[4,2]<=[2,4]T(1,0)}"
 
@@ -49,11 +50,13 @@ def test_hlo_proto():
 
 
 def test_to_sdy_sharding():
-    """``Sharding._to_sdy_sharding``: what ours answers JAX with is made by JAX's own."""
+    """``Sharding._to_sdy_sharding``: what ours answers JAX with is what JAX's own do."""
     mesh = jax.sharding.AbstractMesh((2, 4), ("x", "y"))
     named = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("y"))
+    ours = sharding_hooks.sdy_array(TensorSharding.build(MeshShape.of(x=2, y=4), [["y"], []]))
     with jax.interpreters.mlir.make_ir_context():
-        text = str(lowering.sdy_sharding(named, 2).build({}))
+        text = str(ours.build({}))
+        assert text == str(named._to_sdy_sharding(2).build({}))
     assert text == '#sdy.sharding<mesh<["x"=2, "y"=4]>, [{"y"}, {}]>'
 
 

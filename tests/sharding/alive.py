@@ -257,12 +257,46 @@ def same(ours: jax.Array, theirs: jax.Array, whole: Any) -> None:
     assert ours.sharding.device_set == theirs.sharding.device_set
     assert ours.sharding.is_equivalent_to(theirs.sharding, whole.ndim)
     assert theirs.sharding.is_equivalent_to(ours.sharding, whole.ndim)
+    same_shards(ours, theirs)
+    for shard in ours.addressable_shards:
+        np.testing.assert_array_equal(shard.data, whole[shard.index])
+
+
+def same_shards(ours: jax.Array, theirs: jax.Array) -> None:
+    """Every device holds the same block in both."""
     for shard, other in zip(ours.addressable_shards, theirs.addressable_shards, strict=True):
         assert shard.device == other.device
         assert shard.index == other.index
         assert shard.replica_id == other.replica_id
         np.testing.assert_array_equal(shard.data, other.data)
-        np.testing.assert_array_equal(shard.data, whole[shard.index])
+
+
+def both_ways(case: Case, run: Callable[[Any], jax.Array], whole: Any) -> jax.Array:
+    """What ``run(sharding)`` gives with ours, compared with what it gives with JAX's.
+
+    ``run`` makes its functions anew, so that neither of the two meets what the other has traced.
+    """
+    ours, theirs = run(case.ours), run(case.theirs)
+    same(ours, theirs, whole)
+    return ours
+
+
+def one_trace(ours: Any, theirs: Any) -> None:
+    """A jitted function is traced and compiled once for both, whichever comes first."""
+    for order in ((ours, theirs), (theirs, ours)):
+        traced = []
+
+        def f(a, traced=traced):
+            traced.append(a)
+            return a + 1
+
+        step = jax.jit(f)
+        arguments = [jax.device_put(X, sharding) for sharding in (*order, *order)]
+        with compiles() as compiled:
+            for argument in arguments:
+                step(argument)
+        assert len(traced) == 1
+        assert len(compiled) == 1
 
 
 def comes_back(array: jax.Array, case: Case) -> None:

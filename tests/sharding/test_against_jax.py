@@ -14,6 +14,7 @@ from jax.sharding import NamedSharding as JaxNamed
 from jax.sharding import PartitionSpec as JaxSpec
 
 from shardpass.sharding import UNCONSTRAINED, Mesh, NamedSharding, P, spec_of
+from tests.sharding.alive import same_shards
 
 SIZES = [(8,), (2, 4), (4, 2), (1, 8, 1), (2, 2, 2), (2, 1, 3), (2, 2), (1,), (1, 1)]
 NAMES = ("x", "y", "z")
@@ -149,11 +150,7 @@ def test_device_put_places_as_jax_does(pair, data):
     array = np.arange(np.prod(shape, dtype=int), dtype=np.float32).reshape(shape)
     placed, expected = jax.device_put(array, ours), jax.device_put(array, theirs)
     assert placed.sharding == expected.sharding
-    for shard, other in zip(placed.addressable_shards, expected.addressable_shards, strict=True):
-        assert shard.device == other.device
-        assert shard.index == other.index
-        assert shard.replica_id == other.replica_id
-        np.testing.assert_array_equal(shard.data, other.data)
+    same_shards(placed, expected)
 
 
 @given(device_arrays(), st.sampled_from(list(AxisType)))

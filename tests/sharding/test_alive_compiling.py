@@ -12,6 +12,7 @@ from tests.sharding.alive import (
     ALL,
     NAMED,
     X,
+    both_ways,
     comes_back,
     compiles,
     partitioned_by,
@@ -32,16 +33,6 @@ def case(request):
 def constrained(request):
     with partitioned_by(request.param.partitioner):
         yield request.param.case
-
-
-def both_ways(case, run, whole):
-    """What ``run(sharding)`` gives with ours, compared with what it gives with JAX's.
-
-    ``run`` makes its functions anew, so that neither of the two meets what the other has traced.
-    """
-    ours, theirs = run(case.ours), run(case.theirs)
-    same(ours, theirs, whole)
-    return ours
 
 
 def counting():

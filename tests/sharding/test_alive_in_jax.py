@@ -9,7 +9,7 @@ from jax.sharding import NamedSharding as JaxNamed
 from jax.sharding import PartitionSpec as JaxSpec
 
 from shardpass.sharding import Mesh, NamedSharding, P, SingleDeviceSharding
-from tests.sharding.alive import compiles
+from tests.sharding.alive import one_trace
 
 X = np.arange(64, dtype=np.float32).reshape(8, 8)
 
@@ -250,20 +250,7 @@ def test_uneven_constraint_is_left_to_jax(mesh):
 
 
 def test_one_trace_for_ours_and_jax(mesh, rows_columns):
-    for order in ((rows_columns, rows_columns.to_jax()), (rows_columns.to_jax(), rows_columns)):
-        traced = []
-
-        def f(a, traced=traced):
-            traced.append(a)
-            return a + 1
-
-        step = jax.jit(f)
-        arguments = [jax.device_put(X, sharding) for sharding in (*order, *order)]
-        with compiles() as compiled:
-            for argument in arguments:
-                step(argument)
-        assert len(traced) == 1
-        assert len(compiled) == 1
+    one_trace(rows_columns, rows_columns.to_jax())
 
 
 def test_one_trace_for_constraints_and_specs(mesh):

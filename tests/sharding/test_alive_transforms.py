@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shardpass.sharding import NamedSharding, P, PmapSharding
-from tests.sharding.alive import ALL, X, comes_back, partitioned_by, same, under_both
+from tests.sharding.alive import ALL, X, both_ways, comes_back, partitioned_by, same, under_both
 
 # Layouts that others contain: transformations compile much.
 PLAINER = {"grouped", "some", "gspmd-x-y", "gspmd-replicated", "positional-x-y", "pmap-columns"}
@@ -40,13 +40,6 @@ def constrained(request):
 def scanned(request):
     with partitioned_by(request.param.partitioner):
         yield request.param.case
-
-
-def both_ways(case, run, whole):
-    """What ``run(sharding)`` gives with ours, compared with what it gives with JAX's."""
-    ours, theirs = run(case.ours), run(case.theirs)
-    same(ours, theirs, whole)
-    return ours
 
 
 def like_named(case, run, whole):

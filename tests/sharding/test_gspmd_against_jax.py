@@ -15,6 +15,7 @@ from jax.sharding import PartitionSpec as JaxSpec
 
 from shardpass.canon import HloKind, HloSharding, SubgroupType
 from shardpass.sharding import GSPMDSharding
+from tests.sharding.alive import same_shards
 from tests.strategies import tile_assignments, tiled_shardings
 
 JaxHloSharding = type(jax_extend.get_hlo_sharding_from_serialized_proto(b""))
@@ -144,11 +145,7 @@ def test_device_put_places_as_jax_does(pair, data):
     array = np.arange(np.prod(shape, dtype=int), dtype=np.float32).reshape(shape)
     placed, expected = jax.device_put(array, ours), jax.device_put(array, theirs)
     assert placed.sharding == expected.sharding
-    for shard, other in zip(placed.addressable_shards, expected.addressable_shards, strict=True):
-        assert shard.device == other.device
-        assert shard.index == other.index
-        assert shard.replica_id == other.replica_id
-        np.testing.assert_array_equal(shard.data, other.data)
+    same_shards(placed, expected)
 
 
 @given(st.permutations(range(8)), st.permutations(("x", "y", "z")), st.integers(0, 3))

@@ -9,7 +9,7 @@ import pytest
 
 from shardpass.diagnostics import ShardingError
 from shardpass.sharding import GSPMDSharding, NamedSharding, P
-from tests.sharding.alive import compiles, partitioned_by
+from tests.sharding.alive import one_trace, partitioned_by
 
 X = np.arange(64, dtype=np.float32).reshape(8, 8)
 # The same layouts by iota and by list, lists of no iota, sub-axes, permuted and fewer devices.
@@ -138,20 +138,7 @@ def test_together_with_names(mesh, partitioner):
 
 def test_one_trace_for_ours_and_jax():
     sharding = make("turned")
-    for order in ((sharding, sharding.to_jax()), (sharding.to_jax(), sharding)):
-        traced = []
-
-        def f(a, traced=traced):
-            traced.append(a)
-            return a + 1
-
-        step = jax.jit(f)
-        arguments = [jax.device_put(X, each) for each in (*order, *order)]
-        with compiles() as compiled:
-            for argument in arguments:
-                step(argument)
-        assert len(traced) == 1
-        assert len(compiled) == 1
+    one_trace(sharding, sharding.to_jax())
 
 
 def test_memory_kinds():

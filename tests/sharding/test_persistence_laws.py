@@ -42,10 +42,11 @@ RELAXED = settings(deadline=None)
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6)
 kinds = st.sampled_from(["device", "pinned_host", "unpinned_host"])
 axis_types = st.sampled_from(list(AxisType))
+small_shapes = mesh_shapes(max_devices=8)
 
 
 @st.composite
-def meshes(draw, shapes=mesh_shapes(max_devices=8)):  # noqa: B008
+def meshes(draw, shapes=small_shapes):
     """On devices in any order, with axes of any type."""
     shape = draw(shapes)
     types = tuple(draw(axis_types) for _ in shape.axes)
