@@ -68,7 +68,7 @@ def device_blocks(
     elif isinstance(sharding, HloSharding) and sharding.tile is not None:
         check_rank(len(shape), len(sharding.data_tiles), sharding.describe())
         tiles = sharding.data_tiles
-        index = _tile_index(sharding.tile, len(tiles))
+        index = sharding.tile.coordinates()[:, : len(tiles)]
     else:
         devices = len(device_ids(sharding, num_devices))
         index, tiles = np.zeros((devices, len(shape)), dtype=np.int64), (1,) * len(shape)
@@ -114,13 +114,6 @@ def _mesh_tile_index(sharding: TensorSharding) -> np.ndarray:
 def _coordinates(sizes: Sequence[int]) -> list[np.ndarray]:
     flat = np.arange(int(np.prod(sizes, dtype=np.int64)), dtype=np.int64)
     return list(np.unravel_index(flat, sizes)) if sizes else []
-
-
-def _tile_index(tile: TileAssignment, data: int) -> np.ndarray:
-    """As :func:`_mesh_tile_index`, in ascending order of device ids."""
-    by_id = np.argsort(tile.flat_devices(), kind="stable")
-    columns = np.unravel_index(by_id, tile.dims)[:data]
-    return np.stack(columns, axis=-1) if columns else np.zeros((tile.size, 0), dtype=np.int64)
 
 
 def _normal_form(sharding: Sharding, rank: int) -> object:

@@ -138,6 +138,15 @@ class TileAssignment:
             )
         return layout.expand(layout.of_iota(self.reshape_dims, self.transpose_perm))
 
+    def coordinates(self) -> np.ndarray:
+        """Where each device stands, in ascending order of ids: int64 ``[devices, dimensions]``.
+
+        Raises:
+          ShardingError: as :meth:`device_array`.
+        """
+        by_id = np.argsort(self.flat_devices(), kind="stable")
+        return np.stack(np.unravel_index(by_id, self.dims), axis=-1)
+
     def as_iota(self) -> TileAssignment | None:
         """The same assignment as a formula, if it has one."""
         if self.devices is None:

@@ -279,7 +279,8 @@ def _places(given: Any, order: tuple[Device, ...] | None, mesh: Mesh) -> tuple[i
         return None
     numbers = {device: number for number, device in enumerate(order)}
     found = tuple(mesh.devices.flat)
-    missing = [device for device in order if device not in set(found)]
+    in_mesh = set(found)
+    missing = [device for device in order if device not in in_mesh]
     unknown = [device for device in found if device not in numbers]
     if missing or unknown:
         what = (

@@ -130,9 +130,9 @@ def _of_devices(a: tuple[Device, ...] | None, b: tuple[Device, ...] | None) -> I
 
 def _devices(a: tuple[Device, ...], b: tuple[Device, ...], name: str, other: str) -> str:
     only = [
-        f"{_names([d for d in mine if d not in set(theirs)])} only in {whose}"
-        for mine, theirs, whose in ((a, b, name), (b, a, other))
-        if set(mine) - set(theirs)
+        f"{_names([device for device in mine if device not in theirs])} only in {whose}"
+        for mine, theirs, whose in ((a, set(b), name), (b, set(a), other))
+        if not theirs.issuperset(mine)
     ]
     return f"devices: {len(a)} in {name}, {len(b)} in {other}, {', '.join(only)}"
 
@@ -186,7 +186,7 @@ def _of_placement(
     order: tuple[Device, ...] | None,
 ) -> Iterator[str]:
     """The first device that holds another piece, or shares it with others."""
-    places = [_places(each) for each in (tile, other)]
+    places = [each.coordinates() for each in (tile, other)]
     data = len(a.data_tiles)
     differing = (places[0][:, :data] != places[1][:, :data]).any(axis=1)
     if differing.any():
@@ -210,12 +210,6 @@ def _of_placement(
             if peers[0] != peers[1]:
                 named = [_and([_name(peer, order) for peer in sorted(each)]) for each in peers]
                 yield text.format(_name(number, order), *named)
-
-
-def _places(tile: TileAssignment) -> np.ndarray:
-    """Where each device stands in the tile array: int64 [devices, dimensions of the array]."""
-    by_number = np.argsort(tile.flat_devices(), kind="stable")
-    return np.stack(np.unravel_index(by_number, tile.dims), axis=-1)
 
 
 def _peers(places: np.ndarray, number: int, dim: int) -> set[int]:
