@@ -49,9 +49,10 @@ from shardpass.mlir.errors import from_mlir_error, hearing
 from shardpass.mlir.locations import file_positions, locate, location_names
 from shardpass.mlir.module import Emit, Module, load, parse, save
 from shardpass.mlir.paths import dotted
-from shardpass.mlir.walk import collect, operations, visit, where, with_attribute
+from shardpass.mlir.walk import ADVANCE, collect, operations, visit, where, with_attribute
 
 __all__ = [
+    "ADVANCE",
     "CALLS",
     "MAIN",
     "MHLO_SHARDING",

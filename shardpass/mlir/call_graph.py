@@ -14,7 +14,7 @@ from jax.extend.mlir.dialects import func
 
 from shardpass.diagnostics import ShardingError
 from shardpass.mlir.locations import locate
-from shardpass.mlir.walk import visit
+from shardpass.mlir.walk import ADVANCE, visit
 
 #: Ops that name functions, and the attribute in which they do.
 CALLS: Final = {
@@ -44,13 +44,14 @@ class CallGraph:
         visit(root, graph.look)
         return graph
 
-    def look(self, op: ir.Operation) -> None:
+    def look(self, op: ir.Operation) -> ir.WalkResult:
         """Take note of ``op``, which the walk has come to."""
         name = op.name
         if name in CALLS:
             self.add(op, name)
         elif name == _FUNCTION:
             self.enter(op)
+        return ADVANCE
 
     def enter(self, function: ir.Operation) -> None:
         """What follows is inside of ``function``."""

@@ -7,11 +7,14 @@ functions here give lists.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from jax.extend.mlir import ir
 
 Op = TypeVar("Op", bound=ir.OpView)
+
+#: What a look of :func:`visit` gives to go on.
+ADVANCE: Final = ir.WalkResult.ADVANCE
 
 
 def operations(root: ir.Operation | ir.OpView) -> Iterator[ir.OpView]:
@@ -39,16 +42,11 @@ def where(root: ir.Operation | ir.OpView, holds: Callable[[ir.OpView], bool]) ->
     return [op for op in operations(root) if holds(op)]
 
 
-def visit(root: ir.Operation | ir.OpView, look: Callable[[ir.Operation], None]) -> None:
+def visit(root: ir.Operation | ir.OpView, look: Callable[[ir.Operation], ir.WalkResult]) -> None:
     """Call ``look`` with ``root`` and every op inside, parents first, in program order.
 
     For attributes alone: ops come as plain operations, without the class of their kind, which saves
     half the time of :func:`operations`. ``look`` may set and remove attributes; it moves and erases
-    nothing.
+    nothing, and gives :data:`ADVANCE` to go on.
     """
-
-    def step(op: ir.Operation) -> ir.WalkResult:
-        look(op)
-        return ir.WalkResult.ADVANCE
-
-    root.walk(step, ir.WalkOrder.PRE_ORDER)
+    root.walk(look, ir.WalkOrder.PRE_ORDER)

@@ -13,6 +13,7 @@ from jax.extend.mlir.dialects import func, sdy, stablehlo
 from shardpass.canon import HloSharding, TensorSharding, to_hlo
 from shardpass.diagnostics import Sink
 from shardpass.mlir import (
+    ADVANCE,
     MHLO_SHARDING,
     SDY_SHARDING,
     Shardings,
@@ -108,7 +109,7 @@ class _Export:
             found = self._of_op[attribute] = write_mhlo(whole, self._context)
         return found
 
-    def look(self, op: ir.Operation) -> None:
+    def look(self, op: ir.Operation) -> ir.WalkResult:
         """Rewrite the attributes of ``op``, or put it aside if that is not all."""
         name = op.name
         if name in _REWRITES:
@@ -117,6 +118,7 @@ class _Export:
             self._refuse(op)
         else:
             self._attributes(op)
+        return ADVANCE
 
     def rewrite_special(self) -> None:
         for op in self._special:

@@ -16,6 +16,7 @@ from shardpass.canon import MeshShape, TensorSharding
 from shardpass.canon.shapes import sizes_that_fit
 from shardpass.diagnostics import Sink, human_bytes
 from shardpass.mlir import (
+    ADVANCE,
     MAIN,
     SDY_SHARDING,
     EntryValue,
@@ -112,12 +113,12 @@ class _WholeValues:
         found: list[tuple[int, ir.Operation]] = []
         whole_results, bytes_of, least = self._whole_results, self._bytes, self._least
 
-        def look(op: ir.Operation) -> None:
+        def look(op: ir.Operation) -> ir.WalkResult:
             attribute = op.attributes.get(SDY_SHARDING)
             # Ops inside a reduction's body carry none; they are scalars, and so come out as small.
             indices = whole_results[attribute] if attribute is not None else None
             if indices == ():
-                return
+                return ADVANCE
             results = op.results
             if len(results) == 1:  # Nearly always; going over the list takes twice as long.
                 size = bytes_of[results[0].type]
@@ -126,6 +127,7 @@ class _WholeValues:
                 size = max((bytes_of[results[i].type] for i in kept), default=0)
             if size >= least:
                 found.append((size, op))
+            return ADVANCE
 
         visit(function, look)
         found.sort(key=lambda entry: -entry[0])

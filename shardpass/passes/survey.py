@@ -13,6 +13,7 @@ from jax.extend.mlir.dialects import func
 
 from shardpass.diagnostics import Sink, SourceLocation
 from shardpass.mlir import (
+    ADVANCE,
     CALLS,
     MHLO_SHARDING,
     CallGraph,
@@ -38,12 +39,12 @@ def _survey(root: ir.Operation, sink: Sink) -> None:
     # Names of ops of which only the notation matters: nearly all, so that they come first.
     plain: set[str] = set()
 
-    def look(op: ir.Operation) -> None:
+    def look(op: ir.Operation) -> ir.WalkResult:
         name = op.name
         if name in plain:
             if MHLO_SHARDING in op.attributes:
                 gspmd.look(op, name)
-            return
+            return ADVANCE
         if name.startswith(CHLO):
             chlo.add(op, name)
         elif name in CALLS:
@@ -53,6 +54,7 @@ def _survey(root: ir.Operation, sink: Sink) -> None:
         else:
             plain.add(name)
         gspmd.look(op, name)
+        return ADVANCE
 
     visit(root, look)
     calls.check()
@@ -61,7 +63,12 @@ def _survey(root: ir.Operation, sink: Sink) -> None:
 
 def _refuse_gspmd(root: ir.Operation, sink: Sink) -> None:
     gspmd = _Gspmd()
-    visit(root, lambda op: gspmd.look(op, op.name))
+
+    def look(op: ir.Operation) -> ir.WalkResult:
+        gspmd.look(op, op.name)
+        return ADVANCE
+
+    visit(root, look)
     gspmd.report(sink)
 
 

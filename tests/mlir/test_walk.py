@@ -3,7 +3,7 @@
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func, stablehlo
 
-from shardpass.mlir import collect, load, operations, visit, with_attribute
+from shardpass.mlir import ADVANCE, collect, load, operations, visit, with_attribute
 
 TEXT = """\
 func.func @main(%a: tensor<8xf32>) -> tensor<f32> {
@@ -38,20 +38,26 @@ def test_operations_come_in_program_order_with_their_classes() -> None:
 def test_visit_begins_with_the_root() -> None:
     names: list[str] = []
     module = load(TEXT)
-    visit(module.root, lambda op: names.append(op.name))
+
+    def look(op: ir.Operation) -> ir.WalkResult:
+        names.append(op.name)
+        return ADVANCE
+
+    visit(module.root, look)
     assert names == ["builtin.module", *NAMES]
     names.clear()
-    visit(module.main, lambda op: names.append(op.name))
+    visit(module.main, look)
     assert names == NAMES
 
 
 def test_visit_may_set_and_remove_attributes() -> None:
     module = load(TEXT)
 
-    def move(op: ir.Operation) -> None:
+    def move(op: ir.Operation) -> ir.WalkResult:
         if "acme.mark" in op.attributes:
             op.attributes["acme.moved"] = op.attributes["acme.mark"]
             del op.attributes["acme.mark"]
+        return ADVANCE
 
     visit(module.root, move)
     assert with_attribute(module.root, "acme.mark") == []
