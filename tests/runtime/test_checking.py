@@ -465,11 +465,14 @@ class TestMemory:
             """
             from tests.runtime import child_tasks
             print(*child_tasks.growth_of_a_check())
-            """
+            """,
+            # A freed array goes back to the system at once: glibc keeps large blocks, and more of
+            # them the more threads happened to ask.
+            MALLOC_MMAP_THRESHOLD_="131072",
         )
         ok, growth = told.split()
         assert ok == "True"
-        assert 128 < float(growth) < 3.2 * 128
+        assert 128 < float(growth) < 2.5 * 128
 
     def test_reference_results_leave_nothing_behind(
         self, layer: Callable[..., Module], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
