@@ -53,6 +53,13 @@ def test_the_package_itself_needs_the_standard_library_alone():
     assert run("import sys, shardpass; print('numpy' in sys.modules)") == ["False"]
 
 
+def test_the_usual_objects_load_neither_pallas_nor_the_rarer_classes():
+    # ``jax.extend`` imports Pallas.
+    late = ("jax.extend", "shardpass.sharding.gspmd", "shardpass.sharding.pmap")
+    code = "import sys, shardpass; shardpass.NamedSharding; shardpass.SingleDeviceSharding"
+    assert run(f"{code}; print(*(m for m in {late} if m in sys.modules))") == []
+
+
 def test_importing_the_objects_starts_no_backend():
     code = (
         "import shardpass; shardpass.NamedSharding; shardpass.Mesh.of(data=2);"

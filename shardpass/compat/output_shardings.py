@@ -20,3 +20,8 @@ Handler = Callable[[jax.sharding.Sharding, Any, Any], jax.sharding.Sharding]
 def handlers() -> dict[type, Handler]:
     """The table itself: ``handler(xla_sharding, output_aval_or_None, input_sharding)``."""
     return pxla._orig_out_sharding_handlers
+
+
+def enter(kind: type, handler: Callable[[Any, Any, Any], jax.sharding.Sharding]) -> None:
+    """Add a class to the table; again makes no difference."""
+    handlers()[kind] = handler

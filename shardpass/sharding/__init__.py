@@ -31,7 +31,8 @@ What else ``jax.sharding`` exports (``AxisType``, ``set_mesh``, ``get_abstract_m
 all that has to be rewritten.
 """
 
-from typing import Any
+import importlib
+from typing import TYPE_CHECKING, Any
 
 import jax
 
@@ -44,27 +45,47 @@ from shardpass.sharding.conversion import (
     spec_of,
     spec_to_tensor_sharding,
 )
-from shardpass.sharding.convert import to_gspmd, to_named, to_pmap, to_positional
 from shardpass.sharding.device_free import DeviceFreeSharding
-from shardpass.sharding.difference import common_device_order, explain_difference
-from shardpass.sharding.gspmd import GSPMDSharding
 from shardpass.sharding.mesh import Mesh, make_mesh
 from shardpass.sharding.named import NamedSharding
-from shardpass.sharding.output import enter_our_classes
 from shardpass.sharding.partition_spec import UNCONSTRAINED, P, PartitionSpec
 from shardpass.sharding.persistence import from_json, to_json
-from shardpass.sharding.pmap import PmapSharding
-from shardpass.sharding.pmap_spec import (
-    Chunked,
-    NoSharding,
-    Replicated,
-    ShardedAxis,
-    ShardingSpec,
-    Unstacked,
-)
-from shardpass.sharding.positional import PositionalSharding
 from shardpass.sharding.recorded_devices import RecordedDevices
 from shardpass.sharding.single_device import SingleDeviceSharding
+
+if TYPE_CHECKING:
+    from shardpass.sharding.convert import to_gspmd, to_named, to_pmap, to_positional
+    from shardpass.sharding.difference import common_device_order, explain_difference
+    from shardpass.sharding.gspmd import GSPMDSharding
+    from shardpass.sharding.pmap import PmapSharding
+    from shardpass.sharding.pmap_spec import (
+        Chunked,
+        NoSharding,
+        Replicated,
+        ShardedAxis,
+        ShardingSpec,
+        Unstacked,
+    )
+    from shardpass.sharding.positional import PositionalSharding
+
+# Loaded when they are asked for, since a program that imports this package uses few of them.
+_MODULE_OF = {
+    "Chunked": "pmap_spec",
+    "GSPMDSharding": "gspmd",
+    "NoSharding": "pmap_spec",
+    "PmapSharding": "pmap",
+    "PositionalSharding": "positional",
+    "Replicated": "pmap_spec",
+    "ShardedAxis": "pmap_spec",
+    "ShardingSpec": "pmap_spec",
+    "Unstacked": "pmap_spec",
+    "common_device_order": "difference",
+    "explain_difference": "difference",
+    "to_gspmd": "convert",
+    "to_named": "convert",
+    "to_pmap": "convert",
+    "to_positional": "convert",
+}
 
 __all__ = [
     "UNCONSTRAINED",
@@ -103,15 +124,19 @@ __all__ = [
 ]
 
 _FROM_JAX = sorted(
-    name for name in dir(jax.sharding) if not name.startswith("_") and name not in globals()
+    name
+    for name in dir(jax.sharding)
+    if not name.startswith("_") and name not in {*globals(), *_MODULE_OF}
 )
 __all__ += _FROM_JAX  # pyright: ignore[reportUnsupportedDunderAll]: known to the installed JAX
 
-enter_our_classes()
-
 
 def __getattr__(name: str) -> Any:
-    """What ``jax.sharding`` exports and this module has no class of its own for."""
+    """What is loaded later; and what ``jax.sharding`` exports and is no class of ours."""
+    if name in _MODULE_OF:
+        module = importlib.import_module(f"{__name__}.{_MODULE_OF[name]}")
+        value = globals()[name] = getattr(module, name)
+        return value
     if name in _FROM_JAX:
         return getattr(jax.sharding, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -119,4 +144,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """The names of this module, and those of ``jax.sharding``."""
-    return sorted({*globals(), *_FROM_JAX})
+    return sorted({*globals(), *_MODULE_OF, *_FROM_JAX})

@@ -62,6 +62,9 @@ class Sharding(abc.ABC):
         """The axes that the program handles by itself (inside ``shard_map``), in mesh order."""
         return ()
 
+    def check_shape(self, global_shape: tuple[int, ...]) -> None:  # noqa: B027
+        """Raise for a shape that a class refuses though its tiles divide it: none, as a rule."""
+
     # Notations ------------------------------------------------------------------------------------
 
     def canonical_hlo(self, ndim: int) -> HloSharding:
@@ -147,6 +150,7 @@ class Sharding(abc.ABC):
 _MEMBERS = (
     "addressable_devices_indices_map",
     "canonical_hlo",
+    "check_shape",
     "devices_indices_map",
     "is_equivalent_to",
     "manual_axes",

@@ -16,7 +16,7 @@ from shardpass import canon
 from shardpass.canon import AxisRef, HloKind, HloSharding, MeshShape, SubgroupType, TensorSharding
 from shardpass.canon.shapes import check_rank
 from shardpass.compat import hlo_sharding as in_jaxlib
-from shardpass.compat import lowering, sharding_hooks
+from shardpass.compat import lowering, output_shardings, sharding_hooks
 from shardpass.compat.devices import Device
 from shardpass.diagnostics import ShardingError
 from shardpass.sharding.base import Sharding, alive
@@ -76,9 +76,11 @@ class GSPMDSharding(_GSPMDSharding):
         found = checked_devices(devices, "a GSPMDSharding")
         if isinstance(op_sharding, str):
             tiles, theirs = _of_text(op_sharding, len(found))
-        else:
-            tiles = placed_tiles(as_tiles(op_sharding), len(found))
+        elif isinstance(op_sharding, HloSharding):
+            tiles = placed_tiles(op_sharding, len(found))
             theirs = _as_jaxlib(tiles)
+        else:
+            tiles, theirs = _of_proto(_proto_of(op_sharding), len(found))
         if memory_kind is not None:
             check_memory_kind(memory_kind, next(filter(is_local, found), None))
         super().__init__(found, theirs, memory_kind=memory_kind)
@@ -281,28 +283,6 @@ class _Tiles(Arrangement):
         return self.tiles.describe()
 
 
-def as_tiles(given: TilesLike) -> HloSharding:
-    """Any notation of tiles as ours.
-
-    Raises:
-      ShardingError: ``syntax`` and what else the algebra refuses; ``abstract-type``.
-    """
-    if isinstance(given, HloSharding):
-        return given
-    if isinstance(given, str):
-        return parsed_tiles(given)
-    if isinstance(given, bytes):
-        return from_proto_bytes(given)
-    if isinstance(given, (in_jaxlib.HloSharding, in_jaxlib.OpSharding)):
-        return from_proto_bytes(in_jaxlib.proto_bytes(given))
-    raise ShardingError(
-        "abstract-type",
-        f"tiles are needed, not {type(given).__name__} {given!r}",
-        help='write XLA\'s text, "{devices=[2,4]<=[8]}", or pass an HloSharding, an OpSharding, '
-        "or its bytes",
-    )
-
-
 def placed_tiles(tiles: HloSharding, count: int) -> HloSharding:
     """``tiles`` as the placement of a value over ``count`` devices.
 
@@ -334,6 +314,20 @@ def placed_tiles(tiles: HloSharding, count: int) -> HloSharding:
     )
 
 
+def _proto_of(given: Any) -> bytes:
+    """The bytes of what is neither text nor ours."""
+    if isinstance(given, bytes):
+        return given
+    if isinstance(given, (in_jaxlib.HloSharding, in_jaxlib.OpSharding)):
+        return in_jaxlib.proto_bytes(given)
+    raise ShardingError(
+        "abstract-type",
+        f"tiles are needed, not {type(given).__name__} {given!r}",
+        help='write XLA\'s text, "{devices=[2,4]<=[8]}", or pass an HloSharding, an OpSharding, '
+        "or its bytes",
+    )
+
+
 def _manual_axes(tiles: HloSharding, mesh: MeshShape) -> tuple[AxisRef, ...]:
     if tiles.named is not None:
         return tiles.named.manual
@@ -346,6 +340,19 @@ def _of_text(text: str, count: int) -> tuple[HloSharding, Any]:
     return tiles, _as_jaxlib(tiles)
 
 
+@functools.lru_cache(maxsize=1024)
+def _of_proto(data: bytes, count: int) -> tuple[HloSharding, Any]:
+    tiles = placed_tiles(from_proto_bytes(data), count)
+    return tiles, _as_jaxlib(tiles)
+
+
 def _as_jaxlib(tiles: HloSharding) -> Any:
     # By text, since a list and the iota that says the same are equal, and differ for JAX.
     return in_jaxlib.from_text(tiles.without_names().to_text(metadata=tiles.reduction is not None))
+
+
+def _in_jax_results(made_by_xla: Any, aval: Any, origin: GSPMDSharding) -> GSPMDSharding:
+    return GSPMDSharding.from_jax(made_by_xla)
+
+
+output_shardings.enter(GSPMDSharding, _in_jax_results)

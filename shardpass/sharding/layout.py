@@ -43,6 +43,7 @@ class Layout:
     def __init__(self, sharding: Sharding, ndim: int) -> None:
         self._sharding = sharding
         self._ndim = ndim
+        self.check_shape = sharding.check_shape
         self.canonical: TensorSharding = sharding.canonical(ndim)
 
     @functools.cached_property
@@ -88,8 +89,9 @@ def shard_shape(layout: Layout, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The shape of the block that each device holds.
 
     Raises:
-      ShardingError: ``indivisible``.
+      ShardingError: ``indivisible``, and what the sharding itself has against the shape.
     """
+    layout.check_shape(shape)
     found = []
     for size, pieces in zip(shape, layout.tiles, strict=True):
         block, rest = divmod(size, pieces)

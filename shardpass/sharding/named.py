@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from shardpass.canon import HloSharding, MeshShape, TensorSharding, TileAssignment
-from shardpass.compat import lowering
+from shardpass.compat import lowering, output_shardings
 from shardpass.compat.devices import Device
 from shardpass.diagnostics import ShardingError
 from shardpass.sharding.base import Sharding, alive
@@ -305,3 +305,11 @@ def _check(mesh: Mesh, spec: PartitionSpec) -> None:
             f"{spec} leaves a dimension open, and no axis of the mesh {shape.describe()} is Auto",
             help="write None, or give the mesh an Auto axis",
         )
+
+
+def _in_jax_results(made_by_xla: Any, aval: Any, origin: NamedSharding) -> NamedSharding:
+    recover = output_shardings.handlers()[jax.sharding.NamedSharding]
+    return NamedSharding.from_jax(recover(made_by_xla, aval, origin))  # pyright: ignore[reportArgumentType]
+
+
+output_shardings.enter(NamedSharding, _in_jax_results)

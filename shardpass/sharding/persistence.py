@@ -72,12 +72,12 @@ with their place. A sharding of numbered devices has both from
 
 from __future__ import annotations
 
+import importlib
 import json
 import reprlib
 from typing import Any, Final, Protocol, SupportsIndex, TypeVar, runtime_checkable
 
 import jax
-from jax.extend import sharding as jax_extend
 
 from shardpass.diagnostics import Excerpt, ShardingError
 from shardpass.sharding.saved import Saved
@@ -119,15 +119,8 @@ class Persistent(Saveable, Protocol):
 C = TypeVar("C", bound=type[Any])
 
 _classes: dict[str, type[Any]] = {}
-# JAX's own classes, and which of ours takes them by ``from_jax``.
-_OF_JAX: Final = {
-    jax.sharding.AbstractMesh: "Mesh",
-    jax.sharding.Mesh: "Mesh",
-    jax.sharding.PartitionSpec: "PartitionSpec",
-    jax.sharding.NamedSharding: "NamedSharding",
-    jax.sharding.SingleDeviceSharding: "SingleDeviceSharding",
-    jax_extend.GSPMDSharding: "GSPMDSharding",
-}
+# Where classes are entered that :mod:`shardpass.sharding` loads only when they are asked for.
+_LOADED_LATER: Final = ("gspmd", "pmap", "positional")
 
 
 def persistent(joining: C) -> C:
@@ -152,7 +145,13 @@ def kept_by_state(joining: C) -> C:
 
 def class_named(name: str) -> type[Any]:
     """The class that was entered under ``name``."""
-    return _classes[name]
+    return _all_classes()[name]
+
+
+def _all_classes() -> dict[str, type[Any]]:
+    for module in _LOADED_LATER:
+        importlib.import_module(f"shardpass.sharding.{module}")
+    return _classes
 
 
 def state_of(value: Saveable) -> dict[str, Any]:
@@ -193,7 +192,7 @@ def restore(state: Any) -> Any:
             f"version {reprlib.repr(version.value)} is unknown, this shardpass reads {VERSION}",
             help="load it with the shardpass that saved it, or a newer one",
         )
-    found = name.one_of(_classes, "class", "shardpass")
+    found = name.one_of(_all_classes(), "class", "shardpass")
     rest = {key: value for key, value in state.items() if key not in _HEAD}
     return found._from_saved(Saved(rest, name.value))
 
@@ -243,13 +242,23 @@ def from_json(text: str) -> Any:
 
 
 def _ours(value: Any) -> Saveable:
-    for theirs, name in _OF_JAX.items():
+    """One of JAX's own classes as the one of ours that takes it by ``from_jax``."""
+    from jax.extend import sharding as jax_extend  # Loads Pallas, which takes long.
+
+    for theirs, name in (
+        (jax.sharding.AbstractMesh, "Mesh"),
+        (jax.sharding.Mesh, "Mesh"),
+        (jax.sharding.PartitionSpec, "PartitionSpec"),
+        (jax.sharding.NamedSharding, "NamedSharding"),
+        (jax.sharding.SingleDeviceSharding, "SingleDeviceSharding"),
+        (jax_extend.GSPMDSharding, "GSPMDSharding"),
+    ):
         if isinstance(value, theirs):
-            return _classes[name].from_jax(value)
+            return class_named(name).from_jax(value)
     raise ShardingError(
         "abstract-type",
         f"a {type(value).__name__} is not saved as JSON: {reprlib.repr(value)}",
-        help=f"give one of {', '.join(sorted(_classes))}, of shardpass.sharding or of JAX",
+        help=f"give one of {', '.join(sorted(_all_classes()))}, of shardpass.sharding or of JAX",
     )
 
 

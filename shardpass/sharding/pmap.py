@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,12 +11,13 @@ import jax
 import numpy as np
 
 from shardpass.canon import HloSharding, TensorSharding
-from shardpass.compat import lowering, sharding_hooks
+from shardpass.compat import lowering, output_shardings, sharding_hooks
 from shardpass.compat.devices import Device
 from shardpass.diagnostics import ShardingError
 from shardpass.sharding.base import device_order, normal_form
 from shardpass.sharding.conversion import over_axes
 from shardpass.sharding.device_free import Arrangement, bound, from_numbered_state, numbered_state
+from shardpass.sharding.gspmd import GSPMDSharding
 from shardpass.sharding.persistence import persistent
 from shardpass.sharding.pmap_spec import (
     Chunked,
@@ -240,7 +240,13 @@ class PmapSharding(StandaloneSharding):
         Raises:
           ShardingError: ``rank-mismatch``; ``mapped-size``.
         """
-        return _shard_shape(self, tuple(global_shape))
+        if self._has_tiles:
+            return super().shard_shape(global_shape)
+        return self._spec.shard_shape(global_shape)
+
+    def check_shape(self, global_shape: tuple[int, ...]) -> None:
+        """Raise ``mapped-size`` unless each mapped dimension has one element for each device."""
+        self._spec.shard_shape(global_shape)
 
     def devices_indices_map(self, global_shape: Sequence[int]) -> dict[Device, Any]:
         """For each device, the block of the global array that it holds.
@@ -251,9 +257,9 @@ class PmapSharding(StandaloneSharding):
         Raises:
           ShardingError: as :meth:`shard_shape`.
         """
-        self.shard_shape(global_shape)
         if self._has_tiles:
             return super().devices_indices_map(global_shape)
+        self.shard_shape(global_shape)
         blocks = self._spec.indices(tuple(global_shape)).flat
         return dict(zip(self._devices, blocks, strict=True))
 
@@ -264,7 +270,6 @@ class PmapSharding(StandaloneSharding):
           ShardingError: as :meth:`shard_shape`.
         """
         if self._has_tiles:
-            self.shard_shape(global_shape)
             return super().addressable_devices_indices_map(global_shape)
         whole = self.devices_indices_map(global_shape)
         return {device: whole[device] for device in whole if device in self.addressable_devices}
@@ -379,17 +384,12 @@ class _Mapping(Arrangement):
         return str(self.spec)
 
 
-@functools.lru_cache(maxsize=4096)
-def _shard_shape(sharding: PmapSharding, shape: tuple[int, ...]) -> tuple[int, ...]:
-    return sharding.sharding_spec.shard_shape(shape)
-
-
-def in_jax_results(
-    made_by_xla: JaxSharding, aval: Any, origin: PmapSharding
-) -> PmapSharding | None:
+def _in_jax_results(
+    made_by_xla: Any, aval: Any, origin: PmapSharding
+) -> PmapSharding | GSPMDSharding:
     """What XLA chose for a result of a program whose arguments are placed like ``origin``.
 
-    ``None`` where the result is cut as no mapping can be: into pieces of more than one element.
+    XLA's own tiles where it is cut as no mapping can be: into pieces of more than one element.
 
     Args:
       made_by_xla: JAX's ``GSPMDSharding``.
@@ -397,13 +397,16 @@ def in_jax_results(
       origin: the sharding of an argument, or of a constraint within.
     """
     if aval is None:
-        return None
+        return GSPMDSharding.from_jax(made_by_xla)
     devices = lowering.device_assignment(made_by_xla)
     hlo = HloSharding.parse(lowering.hlo_text(made_by_xla, aval.ndim))
     kind = made_by_xla.memory_kind
     try:
         found = PmapSharding.from_hlo(hlo, devices, aval.shape, memory_kind=kind)
     except ShardingError:
-        return None
+        return GSPMDSharding.from_jax(made_by_xla)
     same_rank = len(origin.sharding_spec.sharding) == aval.ndim
     return origin if same_rank and origin.is_equivalent_to(found, aval.ndim) else found
+
+
+output_shardings.enter(PmapSharding, _in_jax_results)

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from shardpass.canon import HloSharding, SubgroupType, TensorSharding, TileAssignment
-from shardpass.compat import lowering
+from shardpass.compat import lowering, output_shardings
 from shardpass.diagnostics import ShardingError
 from shardpass.sharding.base import device_order, normal_form
 from shardpass.sharding.conversion import over_axes
@@ -390,7 +390,7 @@ class _Place:
         return self._text
 
 
-def in_jax_results(
+def _in_jax_results(
     made_by_xla: JaxSharding, aval: Any, origin: PositionalSharding
 ) -> PositionalSharding:
     """What XLA chose for a result of a program whose arguments are placed like ``origin``.
@@ -410,6 +410,9 @@ def in_jax_results(
     if made.is_fully_replicated and aval is not None:
         return made.reshape((1,) * aval.ndim)
     return made
+
+
+output_shardings.enter(PositionalSharding, _in_jax_results)
 
 
 def _with_kind(sharding: PositionalSharding, kind: str | None) -> PositionalSharding:

@@ -14,8 +14,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from jax.extend import backend
-
 from shardpass.canon.mesh import MOST_LISTED
 from shardpass.compat import xla_client
 from shardpass.compat.devices import Device
@@ -260,6 +258,8 @@ def clients_here() -> tuple[Any, ...] | None:
 
 def running_clients() -> tuple[Any, ...]:
     """XLA's clients, one for each platform; starts them if none is running."""
+    from jax.extend import backend  # Loads Pallas, which takes long.
+
     return tuple(backend.backends().values())
 
 

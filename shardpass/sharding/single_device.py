@@ -10,10 +10,12 @@ import jax
 import numpy as np
 
 from shardpass.canon import MeshShape, TensorSharding
+from shardpass.compat import output_shardings
 from shardpass.compat.devices import Device
 from shardpass.diagnostics import ShardingError
 from shardpass.sharding.base import Sharding, alive
 from shardpass.sharding.device_free import Arrangement, bound, from_numbered_state, numbered_state
+from shardpass.sharding.layout import Index
 from shardpass.sharding.memory import check_memory_kind
 from shardpass.sharding.persistence import persistent
 from shardpass.sharding.saved import Saved
@@ -75,6 +77,18 @@ class SingleDeviceSharding(_SingleDeviceSharding):
         """The one device."""
         return (self._our_device,)
 
+    def devices_indices_map(self, global_shape: Sequence[int]) -> dict[Device, Index]:
+        """The one device, with the whole of the array."""
+        return {self._our_device: (slice(None),) * len(global_shape)}
+
+    def __hash__(self) -> int:
+        # A jitted call asks for it each time, and JAX's looks up whether it knows.
+        try:
+            return self._our_hash
+        except AttributeError:
+            self._our_hash: int = super().__hash__()
+            return self._our_hash
+
     def with_memory_kind(self, kind: str) -> SingleDeviceSharding:
         """The same device, another kind of its memory.
 
@@ -131,3 +145,13 @@ class _OneDevice(Arrangement):
 
     def __str__(self) -> str:
         return ""
+
+
+def _in_jax_results(
+    made_by_xla: Any, aval: Any, origin: SingleDeviceSharding
+) -> SingleDeviceSharding:
+    recover = output_shardings.handlers()[jax.sharding.SingleDeviceSharding]
+    return SingleDeviceSharding.from_jax(recover(made_by_xla, aval, origin))  # pyright: ignore[reportArgumentType]
+
+
+output_shardings.enter(SingleDeviceSharding, _in_jax_results)

@@ -25,6 +25,15 @@ def test_a_name_is_listed_once():
     assert len(shardpass.sharding.__all__) == len(set(shardpass.sharding.__all__))
 
 
+def test_what_is_loaded_later():
+    later = shardpass.sharding._MODULE_OF
+    assert set(later) < set(shardpass.sharding.__all__)
+    for name, module in later.items():
+        value = getattr(shardpass.sharding, name)
+        assert value.__module__ == f"shardpass.sharding.{module}"
+        assert vars(shardpass.sharding)[name] is value
+
+
 def test_star_import():
     found = {}
     exec("from shardpass.sharding import *", found)

@@ -59,6 +59,16 @@ def message(call):
     return json.loads(run_python(start + program, XLA_FLAGS=flags))
 
 
+def test_classes_that_nobody_has_imported(folder):
+    told = run_python(f"""
+        import jax, pickle
+        jax.devices()
+        loaded = pickle.load(open({str(folder / "all.pickle")!r}, "rb"))
+        print(*sorted({{type(value).__name__ for value in loaded.values()}}))
+    """)
+    assert set(told.split()) >= {"GSPMDSharding", "PmapSharding", "PositionalSharding"}
+
+
 # Where nothing has asked for a device yet --------------------------------------------------------
 
 
