@@ -22,7 +22,8 @@ StableHLO module, and this layer is the one place that knows both:
   reshape, transpose), V3 is named axes again, ``{mesh['x'=4,'y'=4], [{'y'}, {'x':(1)2}]}``.
 
 :func:`to_hlo` goes from names to tiles and is exact for placement; what only guides propagation is
-lost. :func:`from_hlo` goes back, onto a given mesh or one of its own making.
+lost. :func:`from_hlo` goes back, onto a given mesh or one of its own making;
+:func:`common_mesh` finds the one on which many come back over whole axes.
 :func:`device_blocks` gives the block of every device.
 
 **Normal form.** Under both notations lies the order of devices as *strides*
@@ -81,6 +82,7 @@ from shardpass.canon.metadata import Metadata
 from shardpass.canon.named_hlo import NamedHlo
 from shardpass.canon.naming import from_hlo, manual_axes
 from shardpass.canon.placement import device_blocks, device_ids, is_equivalent
+from shardpass.canon.refinement import common_mesh
 from shardpass.canon.tensor_sharding import TensorSharding
 from shardpass.canon.tile_assignment import TileAssignment
 
@@ -96,6 +98,7 @@ __all__ = [
     "SubgroupType",
     "TensorSharding",
     "TileAssignment",
+    "common_mesh",
     "device_blocks",
     "device_ids",
     "from_hlo",
