@@ -8,6 +8,7 @@ times that. Where a mode and an axis meet is a sub-axis, if it is a whole number
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -52,7 +53,7 @@ def from_hlo(sharding: HloSharding, rank: int, mesh: MeshShape | None = None) ->
     if sharding.tile is not None:
         check_rank(rank, len(sharding.data_tiles), sharding.describe())
         groups, mesh = _groups_on(sharding, sharding.tile, mesh)
-        return _of_groups(sharding, groups, mesh)
+        return _as_open(_of_groups(sharding, groups, mesh), sharding.named)
     if sharding.kind is HloKind.UNREDUCED:
         if mesh is None or not mesh.axes:
             raise ShardingError(
@@ -87,6 +88,15 @@ def _full_mesh(named: NamedHlo) -> MeshShape:
     if named.order is None:
         return named.sharding.mesh
     return MeshShape(named.sharding.mesh.axes, tuple(named.order.flat_devices().tolist()))
+
+
+def _as_open(sharding: TensorSharding, named: NamedHlo | None) -> TensorSharding:
+    """``sharding``, open where the V3 text that it comes from is: the tiles do not say it."""
+    given = named.sharding.dims if named else ()
+    if not any(dim.open for dim in given):
+        return sharding
+    dims = zip(sharding.dims, given, strict=True)
+    return replace(sharding, dims=tuple(replace(dim, open=said.open) for dim, said in dims))
 
 
 def _from_named(named: NamedHlo, rank: int) -> TensorSharding:

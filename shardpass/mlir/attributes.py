@@ -8,7 +8,7 @@ converted once and looked up afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from functools import cached_property, lru_cache
 
 from jax.extend.mlir import ir
@@ -36,6 +36,15 @@ def meshes_of(root: ir.Operation) -> dict[str, MeshShape]:
         ir.StringAttr(op.attributes["sym_name"]).value: MeshShape.parse(str(op.attributes["mesh"]))
         for op in mesh_ops(root)
     }
+
+
+def free_mesh_name(root: ir.Operation, wanted: str = "mesh") -> str:
+    """``wanted``, or ``wanted_0`` and so on where a mesh or a function is called that already."""
+    symbols = (op.attributes for op in root.regions[0].blocks[0].operations)
+    taken = {ir.StringAttr(a["sym_name"]).value for a in symbols if "sym_name" in a}
+    if wanted not in taken:
+        return wanted
+    return next(name for i in range(len(taken) + 1) if (name := f"{wanted}_{i}") not in taken)
 
 
 def declare_mesh(root: ir.Operation, name: str, mesh: MeshShape) -> sdy.MeshOp:
@@ -98,9 +107,9 @@ class Shardings:
             )
         return found
 
-    def write_per_value(self, shardings: Sequence[TensorSharding], mesh_name: str) -> ir.Attribute:
-        """``shardings`` as ``#sdy.sharding_per_value<[…]>``."""
-        parts = ", ".join(s.to_sdy(mesh_name).removeprefix("#sdy.sharding") for s in shardings)
+    def write_per_value(self, shardings: Iterable[tuple[TensorSharding, str]]) -> ir.Attribute:
+        """Shardings, each with the name of its mesh, as ``#sdy.sharding_per_value<[…]>``."""
+        parts = ", ".join(s.to_sdy(name).removeprefix("#sdy.sharding") for s, name in shardings)
         return ir.Attribute.parse(f"#sdy.sharding_per_value<[{parts}]>", self._context)
 
     def name_of(self, mesh: MeshShape) -> str | None:

@@ -24,6 +24,7 @@ from shardpass.mlir import (
     declare_mesh,
     entry_function,
     file_positions,
+    free_mesh_name,
     locate,
     location_names,
     mesh_ops,
@@ -147,7 +148,7 @@ class _Annotation:
         self.mesh = mesh
         self.sink = sink
         self.shardings = Shardings(root)
-        self.mesh_name = self.shardings.name_of(mesh) or _free_name(root)
+        self.mesh_name = self.shardings.name_of(mesh) or free_mesh_name(root)
         if self.mesh_name not in self.shardings.meshes:
             self._warn_of_other_meshes()
             declare_mesh(root, self.mesh_name, mesh)
@@ -378,15 +379,6 @@ def _location_texts(op: ir.OpView) -> tuple[str, ...]:
     """What a ``loc`` rule is searched in: the name stack, and ``file:line`` of each frame."""
     places = (str(replace(place, column=0)) for place in file_positions(op.location))
     return (*location_names(op.location), *places)
-
-
-def _free_name(root: ir.Operation) -> str:
-    """``mesh``, or ``mesh_0`` and so on where a mesh or a function is called that already."""
-    symbols = (op.attributes for op in _body(root))
-    taken = {ir.StringAttr(a["sym_name"]).value for a in symbols if "sym_name" in a}
-    if "mesh" not in taken:
-        return "mesh"
-    return next(name for i in range(len(taken) + 1) if (name := f"mesh_{i}") not in taken)
 
 
 def _body(root: ir.Operation) -> Iterable[ir.OpView]:

@@ -23,7 +23,14 @@ def annotated(request: pytest.FixtureRequest, export: Export) -> Module:
     return result.module
 
 
-@pytest.mark.parametrize("tail", ["sp-propagate", "sp-propagate,sp-export-mhlo"])
+@pytest.mark.parametrize(
+    "tail",
+    [
+        "sp-propagate",
+        "sp-propagate,sp-export-mhlo",
+        "sp-propagate,sp-export-mhlo,sp-import-mhlo",
+    ],
+)
 def test_the_sharded_step_computes_what_the_step_computes(annotated: Module, tail: str):
     sharded = run_pipeline(annotated, tail).module
     result = check(sharded, devices=8)
@@ -36,6 +43,12 @@ def collectives(module: Module) -> dict[str, int]:
     executable = compile_module(module, devices=8)
     figures = compiled_figures(executable.hlo_text, executable.memory_stats)
     return {row.kind: row.count for row in figures.collectives.rows}
+
+
+def test_a_step_that_was_exported_and_imported_is_the_same_program(annotated: Module):
+    here = run_pipeline(annotated, "sp-propagate").module
+    back = run_pipeline(here, "sp-export-mhlo,sp-import-mhlo").module
+    assert collectives(back) == collectives(here)
 
 
 def test_gpt2_is_parallel_as_megatron_is(export: Export):

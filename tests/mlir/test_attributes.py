@@ -119,7 +119,7 @@ def test_several_values_at_once() -> None:
     root = load(TEXT).root
     shardings = Shardings(root)
     both = (TensorSharding.build(MESH, [["x"], []]), TensorSharding.build(MESH, ["?"]))
-    attribute = shardings.write_per_value(both, "mesh")
+    attribute = shardings.write_per_value([(s, "mesh") for s in both])
     assert str(attribute) == '#sdy.sharding_per_value<[<@mesh, [{"x"}, {}]>, <@mesh, [{?}]>]>'
     assert shardings.read_per_value(attribute) == both
 

@@ -1,0 +1,36 @@
+// RUN: %shardpass opt %s --sp-import-mhlo --split-input-file --verify-diagnostics
+
+func.func @every_one_is_reported(%a: tensor<8xf32>) -> tensor<8xf32> {
+  // expected-error @+1 {{error[not-supported]: a manual region (@SPMDFullToShardShape) cannot be imported to sdy.sharding yet}}
+  %0 = stablehlo.custom_call @SPMDFullToShardShape(%a) {mhlo.sharding = "{manual}"} : (tensor<8xf32>) -> tensor<1xf32>
+  // expected-error @+1 {{error[not-supported]: a manual region (@SPMDShardToFullShape) cannot}}
+  %1 = stablehlo.custom_call @SPMDShardToFullShape(%0) {mhlo.sharding = "{devices=[8]<=[8]}"} : (tensor<1xf32>) -> tensor<8xf32>
+  // expected-error @+1 {{error[not-supported]: {devices=[8]<=[8] shard_as 1} is in a group, which cannot be imported yet}}
+  %2 = stablehlo.abs %1 {mhlo.sharding = "{devices=[8]<=[8] shard_as 1}"} : tensor<8xf32>
+  // expected-error @+1 {{error[syntax]: @Sharding with backend_config = "dims=[0]", which is not understood}}
+  %3 = stablehlo.custom_call @Sharding(%2) {backend_config = "dims=[0]", mhlo.sharding = "{devices=[8]<=[8]}"} : (tensor<8xf32>) -> tensor<8xf32>
+  return %3 : tensor<8xf32>
+}
+
+// -----
+
+// expected-error @+1 {{no mesh for the module: no mesh has both {devices=[4,3]<=[12]} and {devices=[3,4]<=[12]} for axes: one cuts the 12 devices into runs of 3, the other into runs of 4}}
+func.func @no_common_mesh(%a: tensor<12x12xf32> {mhlo.sharding = "{devices=[3,4]<=[12]}"},
+                          %b: tensor<12x12xf32> {mhlo.sharding = "{devices=[4,3]<=[12]}"}) {
+  return
+}
+
+// -----
+
+// expected-error @+1 {{error[syntax]: argument 0 ("arg0"): mhlo.sharding cannot be read}}
+func.func @not_a_sharding(%a: tensor<8xf32> {mhlo.sharding = "{devices=[banana"}) {
+  return
+}
+
+// -----
+
+// Nothing is wrong here.
+
+func.func @plain(%a: tensor<8xf32> {mhlo.sharding = "{devices=[8]<=[8]}"}) {
+  return
+}

@@ -1,0 +1,326 @@
+"""``sp-import-mhlo``: from GSPMD's notation to Shardy's."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, ClassVar
+
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import func, sdy
+
+from shardpass.canon import (
+    HloKind,
+    HloSharding,
+    MeshShape,
+    TensorSharding,
+    common_mesh,
+    from_hlo,
+)
+from shardpass.diagnostics import ShardingError, Sink
+from shardpass.mlir import (
+    MHLO_SHARDING,
+    SDY_SHARDING,
+    Shardings,
+    argument_attributes,
+    declare_mesh,
+    free_mesh_name,
+    locate,
+    num_partitions,
+    operations,
+    result_attributes,
+    set_argument_attributes,
+    set_num_partitions,
+    set_result_attributes,
+    with_entry,
+)
+from shardpass.partition_rules.mesh_text import parse_mesh
+from shardpass.passes.base import Look, Pass, Stage, option
+from shardpass.passes.identities import (
+    MANUAL_CALLS,
+    call_target,
+    is_sharding_call,
+    replace_by_operand,
+)
+from shardpass.passes.verify import Verify
+from shardpass.sharding import as_mesh_shape
+
+_UNSPECIFIED = re.compile(r"unspecified_dims=\[([0-9,]*)\]")
+#: How jaxlib 0.10 and JAX call the mesh of one device.
+_MAXIMAL = "maximal_mesh_{}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportMhlo(Pass):
+    """Write every ``mhlo.sharding`` as ``sdy.sharding``, on one mesh for the whole module.
+
+    The mesh is the coarsest of whose axes all tile assignments of the module are made, its axes
+    called ``_axis_0``, ``_axis_1``, ... as XLA's importer calls them; with ids of its own where the
+    devices stand in an order that no formula has. Named (V3) shardings bring theirs. ``@Sharding``
+    custom calls become constraints, with open dimensions for ``unspecified_dims``. Placement is
+    kept exactly.
+
+    Leaves alone: a module in which nothing is tiled needs no mesh, and loses its annotations but
+    for those of single devices.
+    An error: what ``sp-verify`` finds; tile assignments that no mesh has for axes at once, or that
+    the mesh of the option has not; manual regions, and ``shard_as`` and ``shard_like``.
+    Order: first, in front of ``sp-propagate``.
+    """
+
+    name: ClassVar[str] = "sp-import-mhlo"
+
+    mesh: Any = option(
+        None,
+        help="the mesh whose axes to use, as data=2,model=4; cut into sub-axes where need be",
+        parse=parse_mesh,
+    )
+
+    def stages(self) -> Sequence[Stage]:
+        """The import of what was found to be sound."""
+        return (Look(Verify().run), self.run)
+
+    def run(self, root: ir.Operation, sink: Sink) -> None:
+        """Import ``root``."""
+        found = [op for op in operations(root) if _is_annotated(op)]
+        for op in found:
+            _refuse(op, sink)
+        if sink.has_errors:
+            return
+        values = [part for op in found for whole in _shardings_of(op) for part in parts(whole)]
+        try:
+            mesh = mesh_for(values, None if self.mesh is None else as_mesh_shape(self.mesh))
+        except ShardingError as error:
+            place = locate(found[0]) if found else None
+            raise error.about("no mesh for the module", location=place) from error
+        importing = _Import(root, mesh)
+        for op in found:
+            importing.op(op)
+        if mesh is not None and mesh.axes and num_partitions(root) in (None, 1):
+            set_num_partitions(root, mesh.size)
+
+
+def mesh_for(values: Sequence[HloSharding], wanted: MeshShape | None) -> MeshShape | None:
+    """The mesh on which all of ``values`` are to be said; ``None`` where none is needed.
+
+    Args:
+      values: every sharding of a module, none a tuple.
+      wanted: the user's mesh.
+
+    Raises:
+      ShardingError: ``not-expressible`` and ``device-count``, as :func:`shardpass.canon.from_hlo`
+        for the user's mesh and :func:`shardpass.canon.common_mesh` without one.
+    """
+    distinct = list(dict.fromkeys(values))
+    if wanted is not None:
+        for sharding in distinct:
+            from_hlo(sharding, sharding.rank or 0, wanted)
+        return wanted
+    # A named sharding says more than its tiles do. Where the first has axes for all, they are kept.
+    for sharding in distinct:
+        if sharding.named is not None and sharding.tile is not None:
+            mesh = from_hlo(sharding, sharding.rank or 0).mesh
+            with contextlib.suppress(ShardingError):
+                return mesh_for(distinct, mesh)
+    found = common_mesh(distinct)
+    if found is None and any(sharding.kind is HloKind.MAXIMAL for sharding in distinct):
+        return MeshShape()  # For the values beside them, which are said to be whole.
+    return found
+
+
+class _Import:
+    """One module's shardings on their way in; each distinct attribute is converted once."""
+
+    def __init__(self, root: ir.Operation, mesh: MeshShape | None) -> None:
+        self._root = root
+        self._mesh = mesh
+        self._shardings = Shardings(root)
+        self._names = {mesh: name for name, mesh in self._shardings.meshes.items()}
+        if mesh is not None:
+            self._declare(mesh, free_mesh_name(root))
+        self._of_op: dict[tuple[ir.Attribute, tuple[int, ...]], ir.Attribute | None] = {}
+
+    def op(self, op: ir.OpView) -> None:
+        if isinstance(op, func.FuncOp):
+            self._function(op)
+        elif is_sharding_call(op):
+            self._constraint(op)
+        else:
+            self._attribute(op)
+
+    def _function(self, function: func.FuncOp) -> None:
+        for types, read, write in (
+            (function.type.inputs, argument_attributes, set_argument_attributes),
+            (function.type.results, result_attributes, set_result_attributes),
+        ):
+            before = read(function)
+            after = [self._entries(e, kind) for e, kind in zip(before, types, strict=True)]
+            if after != before:
+                write(function, after)
+
+    def _entries(self, entries: ir.DictAttr, kind: ir.Type) -> ir.DictAttr:
+        if MHLO_SHARDING not in entries:
+            return entries
+        (sharding,) = parts(read(entries[MHLO_SHARDING]))
+        return with_entry(
+            with_entry(entries, MHLO_SHARDING, None),
+            SDY_SHARDING,
+            self._one(self._placed(sharding, rank_of(kind))),
+        )
+
+    def _attribute(self, op: ir.OpView) -> None:
+        attribute = op.attributes[MHLO_SHARDING]
+        del op.attributes[MHLO_SHARDING]
+        ranks = tuple(rank_of(result.type) for result in op.results)
+        key = (attribute, ranks)
+        if key not in self._of_op:
+            self._of_op[key] = self._per_value(read(attribute), ranks)
+        found = self._of_op[key]
+        if found is not None:
+            op.attributes[SDY_SHARDING] = found
+
+    def _per_value(self, whole: HloSharding, ranks: tuple[int, ...]) -> ir.Attribute | None:
+        if not ranks:
+            # An op without results is on a device, or says nothing.
+            placed = [self._placed(whole, 0)] if whole.kind is HloKind.MAXIMAL else []
+        else:
+            shares = parts(whole) if len(ranks) > 1 and whole.is_tuple else [whole] * len(ranks)
+            placed = [self._placed(s, rank) for s, rank in zip(shares, ranks, strict=True)]
+        known = [sharding for sharding in placed if sharding is not None]
+        if not known:
+            return None
+        return self._shardings.write_per_value([(s, self._name(s)) for s in known])
+
+    def _constraint(self, op: ir.OpView) -> None:
+        sharding = self._placed(read(op.attributes[MHLO_SHARDING]), rank_of(op.results[0].type))
+        attribute = self._one(_opened(sharding, unspecified_dims(op)) if sharding else None)
+        if attribute is None:
+            replace_by_operand(op)
+            return
+        with op.context, op.location, ir.InsertionPoint(op.operation):
+            constraint = sdy.ShardingConstraintOp(op.operands[0], attribute)
+        op.results[0].replace_all_uses_with(constraint.results[0])
+        op.operation.erase()
+
+    def _placed(self, sharding: HloSharding, rank: int) -> TensorSharding | None:
+        """``sharding`` by named axes; ``None`` where there is no mesh, so that it says nothing."""
+        if self._mesh is None:
+            return None
+        return _over(sharding, rank, self._mesh)
+
+    def _one(self, sharding: TensorSharding | None) -> ir.Attribute | None:
+        return None if sharding is None else self._shardings.write(sharding, self._name(sharding))
+
+    def _name(self, sharding: TensorSharding) -> str:
+        mesh = sharding.mesh
+        if mesh not in self._names:
+            self._declare(mesh, free_mesh_name(self._root, _MAXIMAL.format(mesh.device_id)))
+        return self._names[mesh]
+
+    def _declare(self, mesh: MeshShape, name: str) -> None:
+        if mesh not in self._names:
+            declare_mesh(self._root, name, mesh)
+            self._names[mesh] = name
+
+
+@lru_cache(4096)
+def _over(sharding: HloSharding, rank: int, mesh: MeshShape) -> TensorSharding:
+    return from_hlo(sharding, rank, mesh)
+
+
+@lru_cache(4096)
+def _parsed(text: str) -> HloSharding:
+    return HloSharding.parse(text)
+
+
+def read(attribute: ir.Attribute) -> HloSharding:
+    """An ``mhlo.sharding`` attribute; modules hold few distinct ones."""
+    return _parsed(ir.StringAttr(attribute).value)
+
+
+def parts(sharding: HloSharding) -> Sequence[HloSharding]:
+    """The elements of a tuple, or the sharding itself."""
+    return sharding.elements if sharding.is_tuple else (sharding,)
+
+
+def rank_of(kind: ir.Type) -> int:
+    """The number of dimensions; 0 for what has none, like a token."""
+    return kind.rank if isinstance(kind, ir.RankedTensorType) else 0
+
+
+def unspecified_dims(call: ir.OpView) -> frozenset[int]:
+    """The dimensions that a ``@Sharding`` call leaves open to propagation.
+
+    Raises:
+      ShardingError: ``syntax`` for another text in ``backend_config``.
+    """
+    config = call.attributes.get("backend_config")
+    text = ir.StringAttr(config).value if isinstance(config, ir.StringAttr) else ""
+    if not text:
+        return frozenset()
+    found = _UNSPECIFIED.fullmatch(text)
+    if found is None:
+        raise ShardingError(
+            "syntax",
+            f'@Sharding with backend_config = "{text}", which is not understood',
+            location=locate(call),
+            help='XLA knows "unspecified_dims=[0,1]"',
+        )
+    return frozenset(int(number) for number in found[1].split(",") if number)
+
+
+def _opened(sharding: TensorSharding, dims: frozenset[int]) -> TensorSharding:
+    if not dims:
+        return sharding
+    return replace(
+        sharding,
+        dims=tuple(
+            replace(dim, open=dim.open or index in dims) for index, dim in enumerate(sharding.dims)
+        ),
+    )
+
+
+def _is_annotated(op: ir.OpView) -> bool:
+    if isinstance(op, func.FuncOp):
+        return any(
+            MHLO_SHARDING in entries
+            for entries in (*argument_attributes(op), *result_attributes(op))
+        )
+    return MHLO_SHARDING in op.attributes
+
+
+def _shardings_of(op: ir.OpView) -> Iterator[HloSharding]:
+    if isinstance(op, func.FuncOp):
+        for entries in (*argument_attributes(op), *result_attributes(op)):
+            if MHLO_SHARDING in entries:
+                yield read(entries[MHLO_SHARDING])
+    else:
+        yield read(op.attributes[MHLO_SHARDING])
+
+
+def _refuse(op: ir.OpView, sink: Sink) -> None:
+    """Report what is not read yet."""
+    target = call_target(op)
+    if target in MANUAL_CALLS:
+        sink.error(
+            "not-supported",
+            f"a manual region (@{target}) cannot be imported to sdy.sharding yet",
+            location=locate(op),
+            help="export the program with Shardy on, or keep it in GSPMD's notation",
+        )
+    if is_sharding_call(op):
+        try:
+            unspecified_dims(op)
+        except ShardingError as error:
+            sink.report_error(error)
+    for whole in _shardings_of(op):
+        for sharding in parts(whole):
+            if sharding.group is not None:
+                sink.error(
+                    "not-supported",
+                    f"{sharding.describe()} is in a group, which cannot be imported yet",
+                    location=locate(op),
+                    help="remove shard_as or shard_like, or keep the module in GSPMD's notation",
+                )
