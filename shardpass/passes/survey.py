@@ -140,8 +140,8 @@ class _Gspmd:
             location=place,
             help="run it as it is, since GSPMD reads it; or export it from JAX with Shardy on"
             if self._manual
-            else "remove the old annotations first (sp-strip,sp-annotate,sp-propagate), or run it "
-            "as it is, since GSPMD reads it",
+            else "import the old annotations (sp-import-mhlo,sp-propagate), or remove them "
+            "(sp-strip,sp-annotate,sp-propagate), or run it as it is, since GSPMD reads it",
         )
 
 

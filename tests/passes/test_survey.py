@@ -19,8 +19,8 @@ MANUAL = f"""\
   %2 = stablehlo.custom_call @SPMDShardToFullShape(%1) {{{TILED}}}
     : (tensor<4x8xf32>) -> tensor<8x8xf32>"""
 STRIP = (
-    "remove the old annotations first (sp-strip,sp-annotate,sp-propagate), or run it as it is, "
-    "since GSPMD reads it"
+    "import the old annotations (sp-import-mhlo,sp-propagate), or remove them "
+    "(sp-strip,sp-annotate,sp-propagate), or run it as it is, since GSPMD reads it"
 )
 AS_IT_IS = "run it as it is, since GSPMD reads it; or export it from JAX with Shardy on"
 
