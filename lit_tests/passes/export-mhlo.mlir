@@ -97,3 +97,33 @@ func.func @no_shardings(%a: tensor<8xf32>) -> tensor<8xf32> {
   %0 = stablehlo.abs %a : tensor<8xf32>
   return %0 : tensor<8xf32>
 }
+
+// -----
+
+sdy.mesh @mesh = <["x"=2, "y"=4]>
+
+// CHECK-LABEL: func.func @manual_computation(
+func.func @manual_computation(%a: tensor<8x8xf32>) -> tensor<8x8xf32> {
+  // CHECK-NEXT: %[[WHOLE:.+]] = stablehlo.custom_call @Sharding(%arg0) {mhlo.sharding = "{devices=[2,1,4]<=[8] last_tile_dim_replicate}"} : (tensor<8x8xf32>) -> tensor<8x8xf32>
+  // CHECK-NEXT: %[[SHARD:.+]] = stablehlo.custom_call @SPMDFullToShardShape(%[[WHOLE]]) {mhlo.sharding = "{manual}"} : (tensor<8x8xf32>) -> tensor<4x8xf32>
+  %0 = sdy.manual_computation(%a) in_shardings=[<@mesh, [{"x"}, {}]>]
+      out_shardings=[<@mesh, [{"x"}, {}]>] manual_axes={"x", "y"} (%b: tensor<4x8xf32>) {
+    // CHECK-NEXT: %[[ABS:.+]] = stablehlo.abs %[[SHARD]]
+    %1 = stablehlo.abs %b : tensor<4x8xf32>
+    sdy.return %1 : tensor<4x8xf32>
+  } : (tensor<8x8xf32>) -> tensor<8x8xf32>
+  // CHECK-NEXT: %[[BACK:.+]] = stablehlo.custom_call @Sharding(%[[ABS]]) {mhlo.sharding = "{manual}"}
+  // CHECK-NEXT: %[[RESULT:.+]] = stablehlo.custom_call @SPMDShardToFullShape(%[[BACK]]) {mhlo.sharding = "{devices=[2,1,4]<=[8] last_tile_dim_replicate}"} : (tensor<4x8xf32>) -> tensor<8x8xf32>
+  // CHECK-NEXT: return %[[RESULT]]
+  return %0 : tensor<8x8xf32>
+}
+
+// -----
+
+// CHECK-LABEL: func.func @sharding_group(
+func.func @sharding_group(%a: tensor<8xf32>) -> tensor<8xf32> {
+  // CHECK-NEXT: %[[MEMBER:.+]] = stablehlo.custom_call @Sharding(%arg0) {has_side_effect = true, mhlo.sharding = "{unknown shard_as 3}"}
+  sdy.sharding_group %a group_id=3 : tensor<8xf32>
+  // CHECK-NEXT: return %[[MEMBER]]
+  return %a : tensor<8xf32>
+}

@@ -47,6 +47,18 @@ def visit(root: ir.Operation | ir.OpView, look: Callable[[ir.Operation], ir.Walk
 
     For attributes alone: ops come as plain operations, without the class of their kind, which saves
     half the time of :func:`operations`. ``look`` may set and remove attributes; it moves and erases
-    nothing, and gives :data:`ADVANCE` to go on.
+    nothing, and gives :data:`ADVANCE` to go on. What it raises leaves as it is: MLIR's own walk
+    would make a ``RuntimeError`` of it.
     """
-    root.walk(look, ir.WalkOrder.PRE_ORDER)
+    raised: list[Exception] = []
+
+    def step(op: ir.Operation) -> ir.WalkResult:
+        try:
+            return look(op)
+        except Exception as error:
+            raised.append(error)
+            return ir.WalkResult.INTERRUPT
+
+    root.walk(step, ir.WalkOrder.PRE_ORDER)
+    if raised:
+        raise raised[0]

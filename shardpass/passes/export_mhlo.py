@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import itertools
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar
 
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func, sdy, stablehlo
 
-from shardpass.canon import HloSharding, TensorSharding, to_hlo
+from shardpass.canon import DimSharding, HloSharding, ShardGroup, TensorSharding, to_hlo
 from shardpass.diagnostics import Sink
 from shardpass.mlir import (
     ADVANCE,
@@ -31,17 +32,18 @@ from shardpass.passes.frontend_attributes import FRONTEND_ATTRIBUTES, without_sd
 from shardpass.passes.identities import (
     COLLECTIVES,
     CONSTRAINTS,
+    ENTER_MANUAL,
+    LEAVE_MANUAL,
     MARKS,
     SHARDING_CALL,
     replace_by_constant,
     replace_by_operand,
 )
+from shardpass.passes.manual_axes import ManualAxes, axes_of, of_functions
+from shardpass.passes.replica_groups import REPLICA_GROUPS, list_replica_groups
 
-_REFUSED = {
-    sdy.ManualComputationOp.OPERATION_NAME: "a manual computation",
-    sdy.ShardingGroupOp.OPERATION_NAME: "a sharding group",
-    sdy.NamedComputationOp.OPERATION_NAME: "a named computation",
-}
+_MANUAL = sdy.ManualComputationOp.OPERATION_NAME
+_FUNCTION = func.FuncOp.OPERATION_NAME
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,11 +52,14 @@ class ExportMhlo(Pass):
 
     Attributes of arguments, results and ops are rewritten, as a tuple where an op has several
     results. Constraints, reshards and Shardy's collectives become ``@Sharding`` custom calls, with
-    ``unspecified_dims`` for their open dimensions. Placement is kept exactly; what GSPMD's notation
-    cannot say (axis names, priorities, openness of arguments) is gone.
+    ``unspecified_dims`` for their open dimensions; members of a sharding group pass through a call
+    with ``shard_as``. The body of a manual computation comes to stand between the custom calls that
+    GSPMD knows (``@SPMDFullToShardShape``, ``@SPMDShardToFullShape``). Placement is kept exactly;
+    what GSPMD's notation cannot say (axis names, priorities, openness of arguments) is gone.
 
     Leaves alone: ops without a sharding.
-    An error: manual computations, sharding groups, named computations.
+    An error: a function that holds shardings and is called both inside and outside of a manual
+    computation.
     Order: behind ``sp-propagate``; in front of ``sp-prepare-for-xla`` where something else than
     ``shardpass run`` compiles the module, since XLA dies of a sharding on a loop that it rewrites.
     """
@@ -63,7 +68,7 @@ class ExportMhlo(Pass):
 
     def run(self, root: ir.Operation, sink: Sink) -> None:
         """Export ``root``."""
-        export = _Export(root, sink)
+        export = _Export(Shardings(root), sink, of_functions(root))
         visit(root, export.look)
         if sink.has_errors:
             return
@@ -76,19 +81,30 @@ class ExportMhlo(Pass):
 
 
 @lru_cache(1024)
-def _lowered(sharding: TensorSharding) -> HloSharding:
+def _lowered(sharding: TensorSharding, manual: ManualAxes) -> HloSharding:
     """Remembered: arguments, results and ops carry the same few."""
-    return to_hlo(sharding)
+    return to_hlo(sharding, [axis for axis in manual if axis in sharding.mesh.names])
 
 
 class _Export:
-    """One module's shardings on their way out; each distinct attribute is converted once."""
+    """One module's shardings on their way out; each distinct attribute is converted once.
 
-    def __init__(self, root: ir.Operation, sink: Sink) -> None:
-        self.shardings = Shardings(root)
+    What lies where axes are manual is converted by an export of its own, made by this one.
+    """
+
+    def __init__(
+        self,
+        shardings: Shardings,
+        sink: Sink,
+        of_functions: Mapping[str, ManualAxes],
+        manual: ManualAxes = (),
+    ) -> None:
+        self.shardings = shardings
         self._sink = sink
+        self._of_functions = of_functions
+        self._manual = manual
         self._special: list[ir.Operation] = []
-        self._context = root.context
+        self._inside: list[_Export] = []
         self._of_value: dict[ir.Attribute, ir.StringAttr] = {}
         self._of_op: dict[ir.Attribute, ir.StringAttr] = {}
 
@@ -96,31 +112,51 @@ class _Export:
         """The ``mhlo.sharding`` for a ``#sdy.sharding``."""
         found = self._of_value.get(attribute)
         if found is None:
-            sharding = _lowered(self.shardings.read(attribute))
-            found = self._of_value[attribute] = write_mhlo(sharding, self._context)
+            found = self._write(self.shardings.read(attribute), attribute.context)
+            self._of_value[attribute] = found
         return found
 
     def of_op(self, attribute: ir.Attribute) -> ir.StringAttr:
         """The ``mhlo.sharding`` for a ``#sdy.sharding_per_value``."""
         found = self._of_op.get(attribute)
         if found is None:
-            parts = [_lowered(s) for s in self.shardings.read_per_value(attribute)]
+            given = self.shardings.read_per_value(attribute)
+            parts = [_lowered(sharding, self._manual) for sharding in given]
             whole = parts[0] if len(parts) == 1 else HloSharding.tuple_of(parts)
-            found = self._of_op[attribute] = write_mhlo(whole, self._context)
+            found = self._of_op[attribute] = write_mhlo(whole, attribute.context)
         return found
+
+    def _write(self, sharding: TensorSharding, context: ir.Context) -> ir.StringAttr:
+        return write_mhlo(_lowered(sharding, self._manual), context)
 
     def look(self, op: ir.Operation) -> ir.WalkResult:
         """Rewrite the attributes of ``op``, or put it aside if that is not all."""
         name = op.name
+        if name == _MANUAL:
+            self._special.append(op)
+            self._look_inside(op, self._manual + axes_of(op))
+            return ir.WalkResult.SKIP
+        if name == _FUNCTION and self._of_functions and not self._manual:
+            manual = self._of_functions.get(ir.StringAttr(op.attributes["sym_name"]).value)
+            if manual:
+                self._look_inside(op, manual)._special.append(op)
+                return ir.WalkResult.SKIP
         if name in _REWRITES:
             self._special.append(op)
-        elif name in _REFUSED:
-            self._refuse(op)
         else:
             self._attributes(op)
         return ADVANCE
 
+    def _look_inside(self, op: ir.Operation, manual: ManualAxes) -> _Export:
+        inside = _Export(self.shardings, self._sink, self._of_functions, manual)
+        self._inside.append(inside)
+        for inner in op.regions[0].blocks[0].operations:
+            visit(inner, inside.look)
+        return inside
+
     def rewrite_special(self) -> None:
+        for inside in self._inside:
+            inside.rewrite_special()
         for op in self._special:
             _REWRITES[op.name](self, op.opview)
 
@@ -143,6 +179,8 @@ class _Export:
                 del op.attributes[name]
         if FRONTEND_ATTRIBUTES in names:
             without_sdy_attributes(op)
+        if REPLICA_GROUPS in names:
+            list_replica_groups(op, self.shardings.meshes)
 
     def function(self, function: func.FuncOp) -> None:
         rewrite_entries(function, self._entries)
@@ -163,13 +201,88 @@ class _Export:
     def mark(self, op: ir.OpView) -> None:
         replace_by_operand(op)
 
-    def _refuse(self, op: ir.Operation) -> None:
-        self._sink.error(
-            "not-supported",
-            f"{_REFUSED[op.name]} ({op.name}) cannot be exported to mhlo.sharding yet",
-            location=locate(op),
-            help="keep the module in Shardy's notation: --notation sdy",
+    def group(self, op: sdy.ShardingGroupOp) -> None:
+        """A call that every other use of the value goes through, as JAX writes it for GSPMD."""
+        value = op.operands[0]
+        member = ShardGroup(ir.IntegerAttr(op.attributes["group_id"]).value, exact=True)
+        sharding = replace(HloSharding.unknown(), group=member)
+        with op.context, op.location, ir.InsertionPoint(op.operation):
+            call = self._custom_call(SHARDING_CALL, value, value.type, str(sharding))
+            call.attributes["has_side_effect"] = ir.BoolAttr.get(True)
+        value.replace_all_uses_except(call.results[0], [call.operation, op.operation])
+        op.operation.erase()
+
+    def named_computation(self, op: sdy.NamedComputationOp) -> None:
+        """The body in place of the op; its shardings are constraints on what goes in and out."""
+        body = op.regions[0].blocks[0]
+        *ops, end = list(body.operations)
+        self._replace(body.arguments, op.operands, op, "in_shardings")
+        for inner in ops:
+            inner.operation.move_before(op.operation)
+        self._replace(op.results, end.operands, op, "out_shardings")
+        op.operation.erase()
+
+    def _replace(
+        self, old: Iterable[ir.Value], new: Iterable[ir.Value], op: ir.OpView, name: str
+    ) -> None:
+        attribute = op.attributes.get(name)
+        placed = () if attribute is None else self.shardings.read_per_value(attribute)
+        with op.context, op.location, ir.InsertionPoint(op.operation):
+            for one, other, sharding in itertools.zip_longest(old, new, placed):
+                one.replace_all_uses_with(
+                    other if sharding is None else self._sharded(other, other.type, sharding)
+                )
+
+    def manual_computation(self, op: sdy.ManualComputationOp) -> None:
+        """The body in place of the op, between the calls that go from whole values to shards."""
+        inside = _Export(self.shardings, self._sink, self._of_functions, self._manual + axes_of(op))
+        body = op.regions[0].blocks[0]
+        *ops, end = list(body.operations)
+        with op.context, op.location, ir.InsertionPoint(op.operation):
+            placed = self.shardings.read_per_value(op.attributes["in_shardings"])
+            entries = zip(op.operands, placed, body.arguments, strict=True)
+            for operand, sharding, argument in entries:
+                whole = self._sharded(operand, operand.type, sharding)
+                argument.replace_all_uses_with(
+                    inside._sharded(whole, argument.type, inside.local(sharding), ENTER_MANUAL)
+                )
+        for inner in ops:
+            inner.operation.move_before(op.operation)
+        with op.context, op.location, ir.InsertionPoint(op.operation):
+            placed = self.shardings.read_per_value(op.attributes["out_shardings"])
+            for local, sharding, result in zip(end.operands, placed, op.results, strict=True):
+                shard = inside._sharded(local, local.type, inside.local(sharding))
+                result.replace_all_uses_with(
+                    self._sharded(shard, result.type, sharding, LEAVE_MANUAL)
+                )
+        op.operation.erase()
+
+    def local(self, sharding: TensorSharding) -> TensorSharding:
+        """What ``sharding`` says of a value's shards: its axes less those that are manual."""
+        dims = tuple(
+            replace(dim, axes=tuple(axis for axis in dim.axes if axis.name not in self._manual))
+            for dim in sharding.dims
         )
+        return TensorSharding(sharding.mesh, tuple(_without_idle_priority(dim) for dim in dims))
+
+    def _sharded(
+        self,
+        value: ir.Value,
+        kind: ir.Type,
+        sharding: TensorSharding,
+        target: str = SHARDING_CALL,
+    ) -> ir.Value:
+        text = str(_lowered(sharding, self._manual))
+        return self._custom_call(target, value, kind, text, _open_dimensions(sharding)).results[0]
+
+    def _custom_call(
+        self, target: str, value: ir.Value, kind: ir.Type, sharding: str, config: str = ""
+    ) -> stablehlo.CustomCallOp:
+        call = stablehlo.CustomCallOp(
+            [kind], [value], target, backend_config=ir.StringAttr.get(config) if config else None
+        )
+        call.attributes[MHLO_SHARDING] = ir.StringAttr.get(sharding)
+        return call
 
     def _mixed(self, op: ir.Operation | ir.OpView) -> None:
         self._sink.error(
@@ -181,16 +294,9 @@ class _Export:
 
     def _call(self, op: ir.OpView, attribute: ir.Attribute) -> None:
         sharding = self.shardings.read(attribute)
-        open_dimensions = _open_dimensions(sharding)
         with op.context, op.location, ir.InsertionPoint(op.operation):
-            call = stablehlo.CustomCallOp(
-                [op.results[0].type],
-                [op.operands[0]],
-                SHARDING_CALL,
-                backend_config=ir.StringAttr.get(open_dimensions) if open_dimensions else None,
-            )
-        call.attributes[MHLO_SHARDING] = self.of_value(attribute)
-        op.results[0].replace_all_uses_with(call.results[0])
+            moved = self._sharded(op.operands[0], op.results[0].type, sharding)
+        op.results[0].replace_all_uses_with(moved)
         op.operation.erase()
 
     def _entries(self, entries: ir.DictAttr) -> ir.DictAttr:
@@ -200,17 +306,24 @@ class _Export:
             return entries
         if SDY_SHARDING in found:
             kept[MHLO_SHARDING] = self.of_value(found[SDY_SHARDING])
-        return ir.DictAttr.get(kept, context=self._context)
+        return ir.DictAttr.get(kept, context=entries.context)
 
 
 #: What becomes of ops that are more than their attributes, by name.
 _REWRITES: dict[str, Callable[[_Export, Any], None]] = {
-    func.FuncOp.OPERATION_NAME: _Export.function,
+    _FUNCTION: _Export.function,
+    _MANUAL: _Export.manual_computation,
+    sdy.NamedComputationOp.OPERATION_NAME: _Export.named_computation,
+    sdy.ShardingGroupOp.OPERATION_NAME: _Export.group,
     sdy.ConstantOp.OPERATION_NAME: _Export.constant,
     **{kind.OPERATION_NAME: _Export.constraint for kind in CONSTRAINTS},
     **{kind.OPERATION_NAME: _Export.collective for kind in COLLECTIVES},
     **{kind.OPERATION_NAME: _Export.mark for kind in MARKS},
 }
+
+
+def _without_idle_priority(dim: DimSharding) -> DimSharding:
+    return dim if dim.axes or dim.open else DimSharding()
 
 
 def _open_dimensions(sharding: TensorSharding) -> str:

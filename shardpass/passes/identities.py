@@ -14,8 +14,10 @@ from jax.extend.mlir.dialects import sdy, stablehlo
 
 #: GSPMD's constraint.
 SHARDING_CALL: Final = "Sharding"
-#: GSPMD's border of a manual region.
-MANUAL_CALLS: Final = frozenset({"SPMDFullToShardShape", "SPMDShardToFullShape"})
+#: GSPMD's borders of a manual region.
+ENTER_MANUAL: Final = "SPMDFullToShardShape"
+LEAVE_MANUAL: Final = "SPMDShardToFullShape"
+MANUAL_CALLS: Final = frozenset({ENTER_MANUAL, LEAVE_MANUAL})
 
 #: Ops with one operand, one result of the same type, and the target under ``sharding``.
 CONSTRAINTS: Final = (sdy.ShardingConstraintOp, sdy.ReshardOp)

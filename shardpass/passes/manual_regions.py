@@ -12,16 +12,13 @@ from jax.extend.mlir.dialects import func
 
 from shardpass.diagnostics import Sink
 from shardpass.mlir import locate
-from shardpass.passes.identities import call_target
-
-_ENTER = "SPMDFullToShardShape"
-_LEAVE = "SPMDShardToFullShape"
+from shardpass.passes.identities import ENTER_MANUAL, LEAVE_MANUAL, call_target
 
 
 def check_manual_regions(function: func.FuncOp, sink: Sink) -> None:
     """Report manual regions of ``function`` that are entered and not left, or the reverse."""
     if function.is_external or not any(
-        call_target(op) in (_ENTER, _LEAVE) for op in function.body.blocks[0].operations
+        call_target(op) in (ENTER_MANUAL, LEAVE_MANUAL) for op in function.body.blocks[0].operations
     ):
         return
     # The value that a region was entered with, for every local value; and the global ones that
@@ -32,27 +29,27 @@ def check_manual_regions(function: func.FuncOp, sink: Sink) -> None:
         operands = _all_operands(op)
         entered = next((local[value] for value in operands if value in local), None)
         target = call_target(op)
-        if target == _LEAVE:
+        if target == LEAVE_MANUAL:
             if entered is None and any(value in from_arguments for value in operands):
                 sink.error(
                     "unpaired-manual",
-                    f"@{_LEAVE} leaves a manual region that was not entered",
+                    f"@{LEAVE_MANUAL} leaves a manual region that was not entered",
                     location=locate(op),
-                    help=f"put @{_ENTER} on the values that go in",
+                    help=f"put @{ENTER_MANUAL} on the values that go in",
                 )
             from_arguments.update(op.results)
             continue
-        if target == _ENTER:
+        if target == ENTER_MANUAL:
             local.update(dict.fromkeys(op.results, op))
             continue
         if isinstance(op, func.ReturnOp):
             if entered is not None:
                 sink.error(
                     "unpaired-manual",
-                    f"the manual region entered by this @{_ENTER} is not left before the function "
-                    "returns",
+                    f"the manual region entered by this @{ENTER_MANUAL} is not left before the "
+                    "function returns",
                     location=locate(entered),
-                    help=f"put @{_LEAVE} on the values that come out",
+                    help=f"put @{LEAVE_MANUAL} on the values that come out",
                 )
             continue
         if entered is not None:

@@ -1,8 +1,10 @@
 """Going over ops: with their classes, or plainly."""
 
+import pytest
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func, stablehlo
 
+from shardpass.diagnostics import ShardingError
 from shardpass.mlir import ADVANCE, collect, load, operations, visit, with_attribute
 
 TEXT = """\
@@ -48,6 +50,20 @@ def test_visit_begins_with_the_root() -> None:
     names.clear()
     visit(module.main, look)
     assert names == NAMES
+
+
+def test_visit_raises_what_the_look_raises() -> None:
+    seen: list[str] = []
+
+    def look(op: ir.Operation) -> ir.WalkResult:
+        seen.append(op.name)
+        if op.name == "func.func":
+            raise ShardingError("syntax", "not this one")
+        return ADVANCE
+
+    with pytest.raises(ShardingError, match="not this one"):
+        visit(load(TEXT).root, look)
+    assert seen == ["builtin.module", "func.func"]
 
 
 def test_visit_may_set_and_remove_attributes() -> None:

@@ -11,7 +11,7 @@ from jaxlib import _jax  # noqa: TID251 - XLA's own reader of modules, as an ora
 
 from shardpass.mlir import collect, load, mesh_ops, num_partitions, operations
 from shardpass.passes import run_pipeline
-from tests.passes.helpers import MESH, attribute_of, faults, said
+from tests.passes.helpers import MESH, attribute_of, faults
 
 
 def export(text: Any) -> Any:
@@ -259,34 +259,26 @@ def test_frontend_attributes_of_shardy_go_and_others_stay() -> None:
     assert "xla.sdy" not in module.text()
 
 
-@pytest.mark.parametrize(
-    ("op", "what"),
-    [
-        (
-            'sdy.manual_computation(%a) in_shardings=[<@mesh, [{"x"}, {}]>]\n'
-            '    out_shardings=[<@mesh, [{"x"}, {}]>] manual_axes={"x"} (%b: tensor<4x8xf32>) {\n'
-            "    sdy.return %b : tensor<4x8xf32>\n  } : (tensor<8x8xf32>) -> tensor<8x8xf32>",
-            "a manual computation (sdy.manual_computation)",
-        ),
-        (
-            'sdy.named_computation<"f">(%a) (%b: tensor<8x8xf32>) {\n'
-            "    sdy.return %b : tensor<8x8xf32>\n  } : (tensor<8x8xf32>) -> tensor<8x8xf32>",
-            "a named computation (sdy.named_computation)",
-        ),
-        (
-            "stablehlo.abs %a : tensor<8x8xf32>\n"
-            "  sdy.sharding_group %0 group_id=3 : tensor<8x8xf32>",
-            "a sharding group (sdy.sharding_group)",
-        ),
-    ],
-)
-def test_what_cannot_be_exported_yet(op: str, what: str) -> None:
-    text = one_op(op)
-    (fault,) = faults(text, "sp-export-mhlo")
-    assert said([fault]) == [
-        ("error", "not-supported", f"{what} cannot be exported to mhlo.sharding yet")
+def test_a_named_computation_gives_way_to_its_body() -> None:
+    module = export(
+        one_op(
+            'sdy.named_computation<"f">(%a) in_shardings=[<@mesh, [{"x"}, {}]>]\n'
+            '    out_shardings=[<@mesh, [{"y"}, {}]>] (%b: tensor<8x8xf32>) {\n'
+            "    %c = stablehlo.abs %b {sdy.sharding = "
+            '#sdy.sharding_per_value<[<@mesh, [{"x"}, {}]>]>} : tensor<8x8xf32>\n'
+            "    sdy.return %c : tensor<8x8xf32>\n  } : (tensor<8x8xf32>) -> tensor<8x8xf32>"
+        )
+    )
+    found = [
+        (op.operation.name, str(op.attributes["mhlo.sharding"]))
+        for op in operations(module.root)
+        if "mhlo.sharding" in op.attributes
     ]
-    assert fault.help == "keep the module in Shardy's notation: --notation sdy"
+    assert found == [
+        ("stablehlo.custom_call", '"{devices=[2,1,4]<=[8] last_tile_dim_replicate}"'),
+        ("stablehlo.abs", '"{devices=[2,1,4]<=[8] last_tile_dim_replicate}"'),
+        ("stablehlo.custom_call", '"{devices=[4,1,2]<=[2,4]T(1,0) last_tile_dim_replicate}"'),
+    ]
 
 
 def test_two_notations_on_one_op() -> None:
