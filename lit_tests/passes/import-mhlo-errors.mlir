@@ -1,15 +1,20 @@
 // RUN: %shardpass opt %s --sp-import-mhlo --split-input-file --verify-diagnostics
 
 func.func @every_one_is_reported(%a: tensor<8xf32>) -> tensor<8xf32> {
-  // expected-error @+1 {{error[not-supported]: a manual region (@SPMDFullToShardShape) cannot be imported to sdy.sharding yet}}
-  %0 = stablehlo.custom_call @SPMDFullToShardShape(%a) {mhlo.sharding = "{manual}"} : (tensor<8xf32>) -> tensor<1xf32>
-  // expected-error @+1 {{error[not-supported]: a manual region (@SPMDShardToFullShape) cannot}}
-  %1 = stablehlo.custom_call @SPMDShardToFullShape(%0) {mhlo.sharding = "{devices=[8]<=[8]}"} : (tensor<1xf32>) -> tensor<8xf32>
-  // expected-error @+1 {{error[not-supported]: {devices=[8]<=[8] shard_as 1} is in a group, which cannot be imported yet}}
-  %2 = stablehlo.abs %1 {mhlo.sharding = "{devices=[8]<=[8] shard_as 1}"} : tensor<8xf32>
   // expected-error @+1 {{error[syntax]: @Sharding with backend_config = "dims=[0]", which is not understood}}
-  %3 = stablehlo.custom_call @Sharding(%2) {backend_config = "dims=[0]", mhlo.sharding = "{devices=[8]<=[8]}"} : (tensor<8xf32>) -> tensor<8xf32>
-  return %3 : tensor<8xf32>
+  %0 = stablehlo.custom_call @Sharding(%a) {backend_config = "dims=[0]", mhlo.sharding = "{devices=[8]<=[8]}"} : (tensor<8xf32>) -> tensor<8xf32>
+  // expected-error @+1 {{error[syntax]: @Sharding with backend_config = "x", which is not understood}}
+  %1 = stablehlo.custom_call @Sharding(%0) {backend_config = "x", mhlo.sharding = "{devices=[8]<=[8]}"} : (tensor<8xf32>) -> tensor<8xf32>
+  return %1 : tensor<8xf32>
+}
+
+// -----
+
+func.func @enters_without_a_sharding(%a: tensor<8xf32>) -> tensor<8xf32> {
+  // expected-error @+1 {{error[missing-sharding]: what enters a manual region by @SPMDFullToShardShape carries no mhlo.sharding}}
+  %0 = stablehlo.custom_call @SPMDFullToShardShape(%a) {mhlo.sharding = "{manual}"} : (tensor<8xf32>) -> tensor<1xf32>
+  %1 = stablehlo.custom_call @SPMDShardToFullShape(%0) {mhlo.sharding = "{devices=[8]<=[8]}"} : (tensor<1xf32>) -> tensor<8xf32>
+  return %1 : tensor<8xf32>
 }
 
 // -----

@@ -88,3 +88,32 @@ func.func @named(%a: tensor<8x8xf32> {mhlo.sharding = "{mesh['x'=2,'y'=4], [{'y'
                  %b: tensor<8xf32> {mhlo.sharding = "{devices=[8]<=[8]}"}) {
   return
 }
+
+// -----
+
+// CHECK-LABEL: func.func @manual_region(
+func.func @manual_region(%a: tensor<8x8xf32>) -> tensor<8x8xf32> {
+  // CHECK: %[[RESULT:.+]] = sdy.manual_computation(%arg0)
+  // CHECK-SAME: in_shardings=[<@mesh, [{"_axis_0"}, {}]>]
+  // CHECK-SAME: out_shardings=[<@mesh, [{"_axis_0"}, {}]>]
+  // CHECK-SAME: manual_axes={"_axis_0", "_axis_1"} (%[[SHARD:.+]]: tensor<4x8xf32>)
+  // CHECK-NEXT: %[[ABS:.+]] = stablehlo.abs %[[SHARD]] : tensor<4x8xf32>
+  // CHECK-NEXT: sdy.return %[[ABS]]
+  // CHECK: return %[[RESULT]]
+  %0 = stablehlo.custom_call @Sharding(%a) {mhlo.sharding = "{devices=[2,1,4]<=[8] last_tile_dim_replicate}"} : (tensor<8x8xf32>) -> tensor<8x8xf32>
+  %1 = stablehlo.custom_call @SPMDFullToShardShape(%0) {mhlo.sharding = "{manual}"} : (tensor<8x8xf32>) -> tensor<4x8xf32>
+  %2 = stablehlo.abs %1 : tensor<4x8xf32>
+  %3 = stablehlo.custom_call @Sharding(%2) {mhlo.sharding = "{manual}"} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+  %4 = stablehlo.custom_call @SPMDShardToFullShape(%3) {mhlo.sharding = "{devices=[2,1,4]<=[8] last_tile_dim_replicate}"} : (tensor<4x8xf32>) -> tensor<8x8xf32>
+  return %4 : tensor<8x8xf32>
+}
+
+// -----
+
+// CHECK-LABEL: func.func @sharding_group(
+func.func @sharding_group(%a: tensor<8xf32>) -> tensor<8xf32> {
+  // CHECK-NEXT: sdy.sharding_group %arg0 group_id=3
+  %0 = stablehlo.custom_call @Sharding(%a) {mhlo.sharding = "{unknown shard_as 3}"} : (tensor<8xf32>) -> tensor<8xf32>
+  // CHECK-NEXT: return %arg0
+  return %0 : tensor<8xf32>
+}

@@ -43,8 +43,9 @@ from shardpass.passes.identities import (
     MANUAL_CALLS,
     call_target,
     is_sharding_call,
-    replace_by_operand,
 )
+from shardpass.passes.manual_import import ManualImport
+from shardpass.passes.survey import REFUSE_RECURSION
 from shardpass.passes.verify import Verify
 from shardpass.sharding import as_mesh_shape
 
@@ -60,13 +61,15 @@ class ImportMhlo(Pass):
     The mesh is the coarsest of whose axes all tile assignments of the module are made, its axes
     called ``_axis_0``, ``_axis_1``, ... as XLA's importer calls them; with ids of its own where the
     devices stand in an order that no formula has. Named (V3) shardings bring theirs. ``@Sharding``
-    custom calls become constraints, with open dimensions for ``unspecified_dims``. Placement is
-    kept exactly.
+    custom calls become constraints, with open dimensions for ``unspecified_dims``; what lies
+    between ``@SPMDFullToShardShape`` and ``@SPMDShardToFullShape`` becomes a manual computation,
+    and what ``shard_as`` or ``shard_like`` ties together a sharding group. Placement is kept
+    exactly.
 
     Leaves alone: a module in which nothing is tiled needs no mesh, and loses its annotations but
     for those of single devices.
     An error: what ``sp-verify`` finds; tile assignments that no mesh has for axes at once, or that
-    the mesh of the option has not; manual regions, and ``shard_as`` and ``shard_like``.
+    the mesh of the option has not; borders of manual regions that do not fit together.
     Order: first, in front of ``sp-propagate``.
     """
 
@@ -80,7 +83,7 @@ class ImportMhlo(Pass):
 
     def stages(self) -> Sequence[Stage]:
         """The import of what was found to be sound."""
-        return (Look(Verify().run), self.run)
+        return (REFUSE_RECURSION, Look(Verify().run), self.run)
 
     def run(self, root: ir.Operation, sink: Sink) -> None:
         """Import ``root``."""
@@ -90,24 +93,30 @@ class ImportMhlo(Pass):
         if sink.has_errors:
             return
         values = [part for op in found for whole in _shardings_of(op) for part in parts(whole)]
+        wanted = None if self.mesh is None else as_mesh_shape(self.mesh)
         try:
-            mesh = mesh_for(values, None if self.mesh is None else as_mesh_shape(self.mesh))
+            mesh = mesh_for(values, wanted, num_partitions(root))
         except ShardingError as error:
             place = locate(found[0]) if found else None
             raise error.about("no mesh for the module", location=place) from error
         importing = _Import(root, mesh)
-        for op in found:
+        if mesh is not None:
+            importing.manual_regions()
+        for op in [op for op in operations(root) if _is_annotated(op)]:
             importing.op(op)
         if mesh is not None and mesh.axes and num_partitions(root) in (None, 1):
             set_num_partitions(root, mesh.size)
 
 
-def mesh_for(values: Sequence[HloSharding], wanted: MeshShape | None) -> MeshShape | None:
+def mesh_for(
+    values: Sequence[HloSharding], wanted: MeshShape | None, count: int | None
+) -> MeshShape | None:
     """The mesh on which all of ``values`` are to be said; ``None`` where none is needed.
 
     Args:
       values: every sharding of a module, none a tuple.
       wanted: the user's mesh.
+      count: the devices that the module states.
 
     Raises:
       ShardingError: ``not-expressible`` and ``device-count``, as :func:`shardpass.canon.from_hlo`
@@ -123,11 +132,15 @@ def mesh_for(values: Sequence[HloSharding], wanted: MeshShape | None) -> MeshSha
         if sharding.named is not None and sharding.tile is not None:
             mesh = from_hlo(sharding, sharding.rank or 0).mesh
             with contextlib.suppress(ShardingError):
-                return mesh_for(distinct, mesh)
+                return mesh_for(distinct, mesh, count)
     found = common_mesh(distinct)
-    if found is None and any(sharding.kind is HloKind.MAXIMAL for sharding in distinct):
-        return MeshShape()  # For the values beside them, which are said to be whole.
-    return found
+    if found is not None:
+        return found
+    kinds = {sharding.kind for sharding in distinct}
+    if count is not None and count > 1 and kinds & {HloKind.MANUAL, HloKind.UNREDUCED}:
+        return MeshShape((("_axis_0", count),))
+    # For the values beside those of single devices, which are said to be whole.
+    return MeshShape() if HloKind.MAXIMAL in kinds else None
 
 
 class _Import:
@@ -142,6 +155,20 @@ class _Import:
             self._declare(mesh, free_mesh_name(root))
         self._of_op: dict[tuple[ir.Attribute, tuple[int, ...]], ir.Attribute | None] = {}
 
+    def manual_regions(self) -> None:
+        assert self._mesh is not None
+        ManualImport(self._mesh, read, self._of_call, self._per_operand).module(self._root)
+
+    def _of_call(self, call: ir.OpView) -> TensorSharding:
+        """What a call says of its result, with the dimensions that it leaves open."""
+        assert self._mesh is not None
+        whole = read(call.attributes[MHLO_SHARDING])
+        placed = _over(whole, rank_of(call.results[0].type), self._mesh)
+        return _opened(placed, unspecified_dims(call))
+
+    def _per_operand(self, shardings: Sequence[TensorSharding]) -> ir.Attribute:
+        return self._shardings.write_per_value([(s, self._name(s)) for s in shardings])
+
     def op(self, op: ir.OpView) -> None:
         if isinstance(op, func.FuncOp):
             self._function(op)
@@ -151,14 +178,30 @@ class _Import:
             self._attribute(op)
 
     def _function(self, function: func.FuncOp) -> None:
-        for types, read, write in (
+        for types, read_all, write in (
             (function.type.inputs, argument_attributes, set_argument_attributes),
             (function.type.results, result_attributes, set_result_attributes),
         ):
-            before = read(function)
+            before = read_all(function)
             after = [self._entries(e, kind) for e, kind in zip(before, types, strict=True)]
             if after != before:
+                self._groups_of_entries(function, before, is_result=read_all is result_attributes)
                 write(function, after)
+
+    def _groups_of_entries(
+        self, function: func.FuncOp, entries: Sequence[ir.DictAttr], *, is_result: bool
+    ) -> None:
+        if function.is_external:
+            return
+        block = function.body.blocks[0]
+        end = block.operations[len(block.operations) - 1]
+        place = end if is_result else block.operations[0]
+        for value, held in zip(
+            end.operands if is_result else block.arguments, entries, strict=True
+        ):
+            if MHLO_SHARDING in held:
+                (sharding,) = parts(read(held[MHLO_SHARDING]))
+                _join(value, sharding, ir.InsertionPoint(place), function)
 
     def _entries(self, entries: ir.DictAttr, kind: ir.Type) -> ir.DictAttr:
         if MHLO_SHARDING not in entries:
@@ -180,6 +223,11 @@ class _Import:
         found = self._of_op[key]
         if found is not None:
             op.attributes[SDY_SHARDING] = found
+        whole = read(attribute)
+        if any(sharding.group for sharding in parts(whole)):
+            shares = parts(whole) if whole.is_tuple else [whole] * len(ranks)
+            for result, sharding in zip(op.results, shares, strict=True):
+                _join(result, sharding, ir.InsertionPoint.after(op.operation), op)
 
     def _per_value(self, whole: HloSharding, ranks: tuple[int, ...]) -> ir.Attribute | None:
         if not ranks:
@@ -194,19 +242,23 @@ class _Import:
         return self._shardings.write_per_value([(s, self._name(s)) for s in known])
 
     def _constraint(self, op: ir.OpView) -> None:
-        sharding = self._placed(read(op.attributes[MHLO_SHARDING]), rank_of(op.results[0].type))
+        whole = read(op.attributes[MHLO_SHARDING])
+        sharding = self._placed(whole, rank_of(op.results[0].type))
+        # A member of a group of which nothing else is known is asked for nothing else.
+        if whole.group is not None and whole.kind is HloKind.UNKNOWN:
+            sharding = None
         attribute = self._one(_opened(sharding, unspecified_dims(op)) if sharding else None)
-        if attribute is None:
-            replace_by_operand(op)
-            return
-        with op.context, op.location, ir.InsertionPoint(op.operation):
-            constraint = sdy.ShardingConstraintOp(op.operands[0], attribute)
-        op.results[0].replace_all_uses_with(constraint.results[0])
+        value = op.operands[0]
+        if attribute is not None:
+            with op.context, op.location, ir.InsertionPoint(op.operation):
+                value = sdy.ShardingConstraintOp(value, attribute).results[0]
+        _join(value, whole, ir.InsertionPoint(op.operation), op)
+        op.results[0].replace_all_uses_with(value)
         op.operation.erase()
 
     def _placed(self, sharding: HloSharding, rank: int) -> TensorSharding | None:
-        """``sharding`` by named axes; ``None`` where there is no mesh, so that it says nothing."""
-        if self._mesh is None:
+        """``sharding`` by named axes; ``None`` where it says nothing: no mesh, or all is manual."""
+        if self._mesh is None or sharding.kind is HloKind.MANUAL:
             return None
         return _over(sharding, rank, self._mesh)
 
@@ -223,6 +275,13 @@ class _Import:
         if mesh not in self._names:
             declare_mesh(self._root, name, mesh)
             self._names[mesh] = name
+
+
+def _join(value: ir.Value, sharding: HloSharding, place: ir.InsertionPoint, op: ir.OpView) -> None:
+    """Make ``value`` a member of the group that its sharding names."""
+    if sharding.group is not None:
+        with op.context, op.location, place:
+            sdy.ShardingGroupOp(value, sharding.group.id)
 
 
 @lru_cache(4096)
@@ -251,7 +310,7 @@ def rank_of(kind: ir.Type) -> int:
 
 
 def unspecified_dims(call: ir.OpView) -> frozenset[int]:
-    """The dimensions that a ``@Sharding`` call leaves open to propagation.
+    """The dimensions that a call leaves open to propagation.
 
     Raises:
       ShardingError: ``syntax`` for another text in ``backend_config``.
@@ -264,7 +323,7 @@ def unspecified_dims(call: ir.OpView) -> frozenset[int]:
     if found is None:
         raise ShardingError(
             "syntax",
-            f'@Sharding with backend_config = "{text}", which is not understood',
+            f'@{call_target(call)} with backend_config = "{text}", which is not understood',
             location=locate(call),
             help='XLA knows "unspecified_dims=[0,1]"',
         )
@@ -302,25 +361,8 @@ def _shardings_of(op: ir.OpView) -> Iterator[HloSharding]:
 
 def _refuse(op: ir.OpView, sink: Sink) -> None:
     """Report what is not read yet."""
-    target = call_target(op)
-    if target in MANUAL_CALLS:
-        sink.error(
-            "not-supported",
-            f"a manual region (@{target}) cannot be imported to sdy.sharding yet",
-            location=locate(op),
-            help="export the program with Shardy on, or keep it in GSPMD's notation",
-        )
-    if is_sharding_call(op):
+    if is_sharding_call(op) or call_target(op) in MANUAL_CALLS:
         try:
             unspecified_dims(op)
         except ShardingError as error:
             sink.report_error(error)
-    for whole in _shardings_of(op):
-        for sharding in parts(whole):
-            if sharding.group is not None:
-                sink.error(
-                    "not-supported",
-                    f"{sharding.describe()} is in a group, which cannot be imported yet",
-                    location=locate(op),
-                    help="remove shard_as or shard_like, or keep the module in GSPMD's notation",
-                )

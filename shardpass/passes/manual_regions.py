@@ -21,48 +21,47 @@ def check_manual_regions(function: func.FuncOp, sink: Sink) -> None:
         call_target(op) in (ENTER_MANUAL, LEAVE_MANUAL) for op in function.body.blocks[0].operations
     ):
         return
-    # The value that a region was entered with, for every local value; and the global ones that
+    # The borders that a local value is inside of, outermost first; and the global values that
     # depend on an argument (a constant may be handed out of a region that nothing goes into).
-    local: dict[ir.Value, ir.OpView] = {}
+    inside: dict[ir.Value, tuple[ir.OpView, ...]] = {}
     from_arguments: set[ir.Value] = set(function.arguments)
     for op in function.body.blocks[0].operations:
-        operands = _all_operands(op)
-        entered = next((local[value] for value in operands if value in local), None)
+        operands = all_operands(op)
+        borders = max((inside.get(value, ()) for value in operands), key=len, default=())
         target = call_target(op)
+        if target == ENTER_MANUAL:
+            inside.update(dict.fromkeys(op.results, (*borders, op)))
+            continue
         if target == LEAVE_MANUAL:
-            if entered is None and any(value in from_arguments for value in operands):
+            if not borders and any(value in from_arguments for value in operands):
                 sink.error(
                     "unpaired-manual",
                     f"@{LEAVE_MANUAL} leaves a manual region that was not entered",
                     location=locate(op),
                     help=f"put @{ENTER_MANUAL} on the values that go in",
                 )
-            from_arguments.update(op.results)
-            continue
-        if target == ENTER_MANUAL:
-            local.update(dict.fromkeys(op.results, op))
-            continue
-        if isinstance(op, func.ReturnOp):
-            if entered is not None:
+            borders = borders[:-1]
+            from_arguments.update(() if borders else op.results)
+        elif isinstance(op, func.ReturnOp):
+            if borders:
                 sink.error(
                     "unpaired-manual",
                     f"the manual region entered by this @{ENTER_MANUAL} is not left before the "
                     "function returns",
-                    location=locate(entered),
+                    location=locate(borders[0]),
                     help=f"put @{LEAVE_MANUAL} on the values that come out",
                 )
-            continue
-        if entered is not None:
-            local.update(dict.fromkeys(op.results, entered))
-        elif any(value in from_arguments for value in operands):
+        elif not borders and any(value in from_arguments for value in operands):
             from_arguments.update(op.results)
+        if borders:
+            inside.update(dict.fromkeys(op.results, borders))
 
 
-def _all_operands(op: ir.OpView) -> list[ir.Value]:
+def all_operands(op: ir.OpView) -> list[ir.Value]:
     """The operands of ``op``, and of the ops in its regions, which may use values from outside."""
     found = list(op.operands)
     for region in op.regions:
         for block in region.blocks:
             for inner in block.operations:
-                found += _all_operands(inner)
+                found += all_operands(inner)
     return found

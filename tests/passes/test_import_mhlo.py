@@ -177,11 +177,6 @@ def test_without_a_mesh_constraints_say_nothing() -> None:
         (module_of([(kind_of(1), "{devices=[banana")]), "syntax", "mhlo.sharding cannot be read"),
         (module_of([(kind_of(1), "{devices=[2,2]<=[4]}")]), "rank-mismatch", "argument 0"),
         (
-            module_of([(kind_of(1), "{devices=[8]<=[8] shard_as 1}")]),
-            "not-supported",
-            "is in a group",
-        ),
-        (
             """
             func.func @main(%a: tensor<8xf32>) -> tensor<8xf32> {
               %0 = stablehlo.custom_call @Sharding(%a) {backend_config = "dims=[1]",
@@ -209,18 +204,6 @@ def test_bad_input(text: str, slug: str, said: str) -> None:
     assert slug in [fault.slug for fault in caught.value.diagnostics]
     assert said in "\n".join(str(fault) for fault in caught.value.diagnostics)
     assert module.text() == before
-
-
-def test_every_manual_border_is_reported() -> None:
-    text = """
-        func.func @main(%a: tensor<8xf32>) -> tensor<8xf32> {
-          %0 = stablehlo.custom_call @SPMDFullToShardShape(%a) {mhlo.sharding = "{manual}"}
-            : (tensor<8xf32>) -> tensor<1xf32>
-          %1 = stablehlo.custom_call @SPMDShardToFullShape(%0)
-            {mhlo.sharding = "{devices=[8]<=[8]}"} : (tensor<1xf32>) -> tensor<8xf32>
-          return %1 : tensor<8xf32>
-        }"""
-    assert [fault.slug for fault in faults(text, "sp-import-mhlo")] == ["not-supported"] * 2
 
 
 # Laws --------------------------------------------------------------------------------------------
