@@ -11,9 +11,9 @@ was measured to work on every supported version:
 * :class:`PartitionSpec` and :class:`Mesh` **stand for** JAX's objects, which are unique by content
   and cannot be subclassed: each holds one and answers ``__class__`` with its class.
 * The subclasses are **entered in the table** by which JAX rebuilds the shardings of a program's
-  results, so that arrays come back from ``jit`` with our class on ``Auto`` meshes. (One traced
-  program serves our class and JAX's, since they are equal: results carry the class of the call
-  that traced it.)
+  results, so that arrays come back from ``jit`` with our class on ``Auto`` meshes. (Ours and JAX's
+  are equal, and JAX keeps one of several equal shardings, for arguments of any function: where a
+  process has used JAX's own of the same content first, results carry that class.)
 
 On top of that stands one idea: every sharding has a canonical form, a
 :class:`shardpass.canon.TensorSharding`, once the number of dimensions is known

@@ -8,6 +8,12 @@ from jax.sharding import AxisType
 from shardpass.sharding import Mesh
 
 
+@pytest.fixture(scope="module", autouse=True)
+def forgetful():
+    """JAX keeps the first of equal shardings, so that one of its own decides a class for good."""
+    jax.clear_caches()
+
+
 @pytest.fixture(scope="session")
 def devices():
     return np.array(jax.devices()).reshape(2, 4)
