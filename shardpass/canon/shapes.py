@@ -2,10 +2,39 @@
 
 from __future__ import annotations
 
+import numbers
+import operator
 from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
 from shardpass.canon.scanner import LARGEST_INTEGER
 from shardpass.diagnostics import Diagnostic, Severity, ShardingError
+
+_NO_SIZES: Final = (numbers.Number, str, bytes)
+
+
+def checked_shape(shape: Iterable[Any]) -> tuple[int, ...]:
+    """``shape`` as Python's own integers, NumPy's included; JAX's symbolic sizes as they are.
+
+    Raises:
+      ShardingError: ``abstract-type`` for what is no whole number, or below zero.
+    """
+    given = tuple(shape)
+    if all(type(size) is int and size >= 0 for size in given):
+        return given
+    found: list[int] = []
+    for size in given:
+        try:
+            known = operator.index(size)
+        except TypeError:
+            known = -1 if size is None or isinstance(size, _NO_SIZES) else size
+        if isinstance(known, int) and known < 0:
+            raise ShardingError(
+                "abstract-type",
+                f"a shape is made of whole numbers from 0 up, and this is {given!r}",
+            )
+        found.append(known)
+    return tuple(found)
 
 
 def divide(shape: Sequence[int], tiles: Sequence[int], sharding: str) -> tuple[int, ...]:

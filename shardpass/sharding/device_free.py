@@ -35,6 +35,7 @@ import numpy as np
 
 from shardpass import canon
 from shardpass.canon import HloSharding, TensorSharding
+from shardpass.canon.shapes import checked_shape
 from shardpass.compat import sharding_hooks
 from shardpass.compat.devices import Device
 from shardpass.diagnostics import ShardingError
@@ -208,7 +209,7 @@ class DeviceFreeSharding(_DeviceFreeSharding):
         Raises:
           ShardingError: ``rank-mismatch``, ``indivisible``.
         """
-        return self._arrangement.shard_shape(self.num_devices, tuple(global_shape))
+        return self._arrangement.shard_shape(self.num_devices, checked_shape(global_shape))
 
     @property
     def manual_axes(self) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ import numpy as np
 
 from shardpass import canon
 from shardpass.canon import HloSharding, TensorSharding
+from shardpass.canon.shapes import checked_shape
 from shardpass.compat.devices import Device
 from shardpass.sharding.device_lists import is_local
 
@@ -89,8 +90,10 @@ def shard_shape(layout: Layout, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The shape of the block that each device holds.
 
     Raises:
-      ShardingError: ``indivisible``, and what the sharding itself has against the shape.
+      ShardingError: ``indivisible``, and what the sharding itself has against the shape;
+        ``abstract-type`` for a size that is no whole number.
     """
+    shape = checked_shape(shape)
     layout.check_shape(shape)
     found = []
     for size, pieces in zip(shape, layout.tiles, strict=True):
