@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, TypeAlias, cast
 
 import jax
@@ -173,6 +174,31 @@ def over_axes(tiles: HloSharding, count: int, ndim: int) -> TensorSharding:
     if tiles.kind is HloKind.UNREDUCED and not mesh.axes:
         return TensorSharding.replicated_on(mesh, ndim)
     return canon.from_hlo(tiles, ndim, mesh)
+
+
+@functools.lru_cache(maxsize=4096)
+def as_users_axes(layout: TensorSharding) -> TensorSharding:
+    """The same over axes ``axis_0``, ``axis_1``, ..., for a module that may have other meshes.
+
+    XLA takes a mesh whose axes are called ``_axis_0``, ... for one that it made itself, and folds
+    it into the first mesh of the module. Where that needs sub-axes, it drops the cut of a result
+    without a word.
+    """
+    new = {name: name.removeprefix("_") for name in layout.mesh.names if name.startswith("_axis_")}
+    names = [new.get(name, name) for name in layout.mesh.names]
+    if not new or len(set(names)) < len(names):
+        return layout
+
+    def renamed(axes: tuple[AxisRef, ...]) -> tuple[AxisRef, ...]:
+        return tuple(replace(axis, name=new.get(axis.name, axis.name)) for axis in axes)
+
+    return TensorSharding(
+        MeshShape(tuple(zip(names, layout.mesh.sizes, strict=True)), layout.mesh.device_ids),
+        tuple(replace(dim, axes=renamed(dim.axes)) for dim in layout.dims),
+        renamed(layout.replicated),
+        renamed(layout.unreduced),
+        layout.reduction,
+    )
 
 
 @functools.lru_cache(maxsize=4096)

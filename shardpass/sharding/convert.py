@@ -31,7 +31,7 @@ from shardpass.canon import (
 from shardpass.compat.devices import Device
 from shardpass.diagnostics import ShardingError
 from shardpass.sharding.base import JaxSharding, device_order, normal_form
-from shardpass.sharding.conversion import over_axes, spec_of
+from shardpass.sharding.conversion import as_users_axes, over_axes, spec_of
 from shardpass.sharding.gspmd import GSPMDSharding, JaxGSPMDSharding
 from shardpass.sharding.mesh import JaxAbstractMesh, JaxMesh, Mesh
 from shardpass.sharding.named import NamedSharding
@@ -78,7 +78,7 @@ def to_named(
       sharding: of any class, ours or JAX's.
       mesh: ours or JAX's, over the same devices in any order, or without devices, which then stand
         for those of ``sharding`` in their order. Without a mesh, a named sharding stays what it is,
-        and others get one of axes ``_axis_0``, ``_axis_1``, ...
+        and others get one of axes ``axis_0``, ``axis_1``, ...
       ndim: dimensions of the value; may be left out where the sharding is for one number alone, or
         cuts nothing.
 
@@ -215,9 +215,10 @@ def _over_new_axes(
             spec_of(named)
             if all(axis.is_full for axis in _manual_axes(tiles, named.mesh)):
                 layout = named
+    layout = as_users_axes(layout)
     manual = {axis.name for axis in _manual_axes(tiles, layout.mesh)}
     unreduced = {axis.name for axis in layout.unreduced}
-    axes = layout.mesh.axes or (("_axis_0", 1),)
+    axes = layout.mesh.axes or (("axis_0", 1),)
     names, sizes = zip(*axes, strict=True)
     types = tuple(
         AxisType.Manual

@@ -20,7 +20,7 @@ from shardpass.compat import lowering, output_shardings, sharding_hooks
 from shardpass.compat.devices import Device
 from shardpass.diagnostics import ShardingError
 from shardpass.sharding.base import Sharding, alive
-from shardpass.sharding.conversion import over_axes, parsed_tiles
+from shardpass.sharding.conversion import as_users_axes, over_axes, parsed_tiles
 from shardpass.sharding.device_free import Arrangement, bound, from_numbered_state, numbered_state
 from shardpass.sharding.device_lists import checked_devices, is_local
 from shardpass.sharding.memory import check_memory_kind
@@ -195,7 +195,7 @@ class GSPMDSharding(_GSPMDSharding):
             return super()._to_sdy_sharding(num_dimensions)
         self._check_usable()
         layout = over_axes(tiles, len(self._our_devices), num_dimensions)
-        return sharding_hooks.sdy_array(layout)
+        return sharding_hooks.sdy_array(as_users_axes(layout))
 
     def with_memory_kind(self, kind: str) -> GSPMDSharding:
         """The same tiles in another kind of memory.

@@ -335,7 +335,7 @@ class Mesh(_Standing):
         raise ShardingError(
             "device-free",
             f"the mesh {self._shape.describe()} has no devices, and so no {member}",
-            help="mesh.bind() puts it on jax.devices()",
+            help="bind(), of the mesh or of what was loaded with it, puts it on jax.devices()",
         )
 
     def know(self, spec: object) -> tuple[Any, dict[int, Any]]:

@@ -307,9 +307,16 @@ def _check(mesh: Mesh, spec: PartitionSpec) -> None:
         )
 
 
-def _in_jax_results(made_by_xla: Any, aval: Any, origin: NamedSharding) -> NamedSharding:
+def _in_jax_results(made_by_xla: Any, aval: Any, origin: NamedSharding) -> jax.sharding.Sharding:
+    """What XLA chose for a result, over the axes of ``origin``, or in tiles where they cannot."""
     recover = output_shardings.handlers()[jax.sharding.NamedSharding]
-    return NamedSharding.from_jax(recover(made_by_xla, aval, origin))  # pyright: ignore[reportArgumentType]
+    try:
+        found = recover(made_by_xla, aval, origin)
+    except (ValueError, AssertionError):  # A constraint within was on a mesh of another shape.
+        from shardpass.sharding.gspmd import GSPMDSharding
+
+        return GSPMDSharding.from_jax(made_by_xla)
+    return NamedSharding.from_jax(found)  # pyright: ignore[reportArgumentType]
 
 
 output_shardings.enter(NamedSharding, _in_jax_results)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import jax
 import numpy as np
 
 from shardpass.canon import HloSharding, TensorSharding
+from shardpass.canon.shapes import checked_shape
 from shardpass.compat import lowering, output_shardings, sharding_hooks
 from shardpass.compat.devices import Device
 from shardpass.diagnostics import ShardingError
@@ -100,7 +102,7 @@ class PmapSharding(StandaloneSharding):
             elements; ``not-enough-devices``; ``device-count``, if neither ``sharded_dim`` nor
             ``devices`` says how many; as the class itself.
         """
-        shape = tuple(shape)
+        shape = checked_shape(shape)
         given = None if devices is None else device_array(devices, cls.__name__)
         if sharded_dim is None:
             if given is None:
@@ -110,7 +112,7 @@ class PmapSharding(StandaloneSharding):
                     help="give devices=jax.local_devices()",
                 )
             return cls(given, ShardingSpec([NoSharding()] * len(shape), [Replicated(given.size)]))
-        if isinstance(sharded_dim, bool) or not 0 <= sharded_dim < len(shape):
+        if not isinstance(sharded_dim, int) or not 0 <= sharded_dim < len(shape):
             raise ShardingError(
                 "unknown-dimension",
                 f"sharded_dim is {sharded_dim!r}, and shape {shape} has {len(shape)} dimensions",
@@ -284,7 +286,7 @@ class PmapSharding(StandaloneSharding):
         """
         if self == other:
             return True
-        if self._spec.has_unstacked:
+        if self._spec.has_unstacked and isinstance(other, JaxSharding):
             return False
         if isinstance(other, PmapSharding) and (
             other._spec.has_unstacked or len(other._spec.sharding) != len(self._spec.sharding)
@@ -406,7 +408,13 @@ def _in_jax_results(
     except ShardingError:
         return GSPMDSharding.from_jax(made_by_xla)
     same_rank = len(origin.sharding_spec.sharding) == aval.ndim
-    return origin if same_rank and origin.is_equivalent_to(found, aval.ndim) else found
+    if not (same_rank and origin.is_equivalent_to(found, aval.ndim)):
+        return found
+    # A dimension that is mapped over one device may have grown.
+    with contextlib.suppress(ShardingError):
+        origin.check_shape(aval.shape)
+        return origin
+    return found
 
 
 output_shardings.enter(PmapSharding, _in_jax_results)

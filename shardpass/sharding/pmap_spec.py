@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from shardpass.canon import HloSharding, SubgroupType, TileAssignment, layout
+from shardpass.canon.shapes import checked_shape
 from shardpass.diagnostics import ShardingError
 from shardpass.sharding.saved import Saved
 
@@ -229,13 +230,13 @@ class ShardingSpec:
         """The shape of the block of an array of ``shape`` that each device holds.
 
         A :class:`Chunked` dimension becomes 1. The first :class:`Unstacked` one is left out, as JAX
-        had it: it knew no second. Where none is mapped, the array has any number of dimensions, as
-        JAX had it too, and as ``vmap`` needs it.
+        had it: it knew no second, though its index maps did. Where none is mapped, the array has
+        any number of dimensions, as JAX had it too, and as ``vmap`` needs it.
 
         Raises:
           ShardingError: ``rank-mismatch``; ``mapped-size``.
         """
-        shape = tuple(shape)
+        shape = checked_shape(shape)
         if all(isinstance(entry, NoSharding) for entry in self.sharding):
             return shape
         self.check_rank(len(shape))

@@ -55,9 +55,10 @@ class PositionalSharding(StandaloneSharding):
         # The places in the list of devices that hold a tile, ascending, along the last dimension.
         self._held = np.arange(array.size, dtype=np.int64).reshape(*array.shape, 1)
 
-    def _remade(self, held: np.ndarray, memory_kind: str | None = None) -> PositionalSharding:
+    def _remade(self, held: np.ndarray, **other: str | None) -> PositionalSharding:
+        """This with other places, in the same kind of memory if no ``memory_kind`` is given."""
         made = type(self).__new__(type(self))
-        kind = self._memory_kind if memory_kind is None else memory_kind
+        kind = other.get("memory_kind", self._memory_kind)
         StandaloneSharding.__init__(made, self._devices, kind, self.device_list)
         made._held = held
         return made
@@ -221,7 +222,7 @@ class PositionalSharding(StandaloneSharding):
         Raises:
           ShardingError: ``memory-kind``.
         """
-        return self._remade(self._held, kind)
+        return self._remade(self._held, memory_kind=kind)
 
     def _dimensions(self, given: Sequence[Any], what: str) -> tuple[int, ...]:
         """``given`` counted from the front."""

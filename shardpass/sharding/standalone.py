@@ -21,7 +21,7 @@ from shardpass.canon import AxisRef, DimSharding, MeshShape, TensorSharding
 from shardpass.compat import sharding_hooks
 from shardpass.compat.devices import Device
 from shardpass.sharding.base import Sharding, alive
-from shardpass.sharding.conversion import over_axes, spec_of
+from shardpass.sharding.conversion import as_users_axes, over_axes, spec_of
 from shardpass.sharding.device_lists import checked_devices, is_local
 from shardpass.sharding.memory import check_memory_kind
 from shardpass.sharding.mesh import Mesh
@@ -85,7 +85,7 @@ class StandaloneSharding(_Standalone):
         Raises:
           ShardingError: as :meth:`canonical`.
         """
-        return with_prime_axes(self.canonical(ndim))
+        return as_users_axes(with_prime_axes(self.canonical(ndim)))
 
     # Devices --------------------------------------------------------------------------------------
 
@@ -123,7 +123,7 @@ class StandaloneSharding(_Standalone):
 
     def _to_named(self, ndim: int) -> NamedSharding:
         """The named sharding over the axes of :meth:`canonical`, equivalent to this one."""
-        layout = self.canonical(ndim)
+        layout = as_users_axes(self.canonical(ndim))
         devices = np.array(self._devices, dtype=object)
         mesh = Mesh(devices.reshape(layout.mesh.sizes), layout.mesh.names)
         return NamedSharding(

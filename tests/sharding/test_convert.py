@@ -127,8 +127,8 @@ def test_a_mesh_without_devices():
 def test_axes_of_its_own():
     sharding = tiles("{devices=[4,1,2]<=[2,4]T(1,0) last_tile_dim_replicate}", range(7, -1, -1))
     named = to_named(sharding)
-    assert named.mesh.axis_names == ("_axis_0", "_axis_1")
-    assert named.spec == P("_axis_1")
+    assert named.mesh.axis_names == ("axis_0", "axis_1")
+    assert named.spec == P("axis_1")
     alike(named, sharding, (8, 8))
     listed = tiles("{devices=[2,4]3,1,0,2,5,7,6,4}")
     alike(to_named(listed), listed, (8, 8))
@@ -136,7 +136,7 @@ def test_axes_of_its_own():
     kept = to_named(tiles("{mesh['r'=2,'c'=4], [{'c'}, {'r'}]}"))
     assert kept.spec == P("c", "r")
     split = tiles("{mesh['r'=8], [{'r':(2)4}, {'r':(1)2}]}")
-    assert to_named(split).spec == P("_axis_1", "_axis_0")
+    assert to_named(split).spec == P("axis_1", "axis_0")
     alike(to_named(split), split, (8, 8))
 
 

@@ -13,7 +13,10 @@ from shardpass.diagnostics import ShardingError
 from shardpass.sharding import (
     Chunked,
     GSPMDSharding,
+    Mesh,
+    NamedSharding,
     NoSharding,
+    P,
     PmapSharding,
     PositionalSharding,
     Replicated,
@@ -258,3 +261,55 @@ def test_members_of_unstacked(unstacked):
     assert unstacked.is_equivalent_to(PmapSharding(jax.devices(), unstacked.sharding_spec), 2)
     assert not unstacked.is_equivalent_to(PmapSharding(jax.devices(), ROWS), 2)
     assert not PmapSharding(jax.devices(), ROWS).is_equivalent_to(unstacked, 2)
+
+
+# Where the argument is laid out otherwise ---------------------------------------------------------
+
+Y = np.arange(64, dtype=np.float32).reshape(8, 8)
+
+
+@pytest.mark.parametrize(
+    "grow",
+    [lambda x: x.T, lambda x: jnp.concatenate([x, x]), lambda x: x[:, None] * 2],
+    ids=["transposed", "joined", "another dimension"],
+)
+@pytest.mark.parametrize("count", [1, 8])
+def test_a_dimension_that_is_mapped_over_one_device_may_grow(grow, count):
+    spec = ShardingSpec([Chunked([1]), NoSharding()], [ShardedAxis(0), Replicated(count)])
+    sharding = PmapSharding(np.array(jax.devices()[:count]).reshape(1, count), spec)
+    value = np.arange(24.0, dtype=np.float32).reshape(1, 24)
+    placed = jax.device_put(value, sharding)
+    for result in (jax.jit(grow)(placed), grow(placed)):
+        assert result.sharding.shard_shape(result.shape) == result.shape
+        np.testing.assert_array_equal(result, grow(value))
+        np.testing.assert_array_equal(jax.jit(lambda x: x + 1)(result), grow(value) + 1)
+        assert len(result.addressable_shards) == count
+
+
+@pytest.mark.parametrize("cut", [(), ("rows",)])
+@pytest.mark.parametrize(
+    "inner",
+    [
+        lambda: PositionalSharding(jax.devices()).reshape(2, 4),
+        lambda: GSPMDSharding(jax.devices(), "{devices=[2,4]<=[8]}"),
+    ],
+    ids=["positional", "gspmd"],
+)
+def test_a_constraint_holds_whatever_the_mesh_of_the_argument(partitioner, cut, inner):
+    """XLA folds a mesh of its own names into the argument's, and would drop the cut of a result."""
+    named = NamedSharding(Mesh(np.array(jax.devices()), ("rows",)), P(*cut))
+    constraint = inner()
+    placed = jax.device_put(Y, named)
+
+    def functions():
+        yield lambda x: jax.lax.with_sharding_constraint(x * 2, constraint)
+        yield lambda x: jax.lax.with_sharding_constraint(x, constraint) * 2
+
+    for function in functions():
+        result = jax.jit(function)(placed)
+        np.testing.assert_array_equal(result, Y * 2)
+        assert {shard.data.shape for shard in result.addressable_shards} == {(4, 2)}
+        assert result.sharding.is_equivalent_to(constraint, 2)
+    result = jax.jit(lambda x: x * 2, out_shardings=constraint)(placed)
+    assert result.sharding.is_equivalent_to(constraint, 2)
+    np.testing.assert_array_equal(result, Y * 2)

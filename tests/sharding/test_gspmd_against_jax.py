@@ -125,15 +125,19 @@ def test_every_form_reads_as_the_text_does(pair):
 @given(pairs())
 @settings(RELAXED, max_examples=100)
 def test_shardy_is_told_what_jax_tells_it_where_jax_can(pair):
-    """JAX cannot for lists, and aborts where two factors of a size are in the way of each other."""
+    """JAX cannot for lists, and aborts where two factors of a size are in the way of each other.
+
+    Its names for axes are those of a mesh that XLA made itself, which XLA may fold into another.
+    """
     ours, theirs = pair
     rank, tile = rank_of(ours), ours.hlo_sharding.tile
     with jax.interpreters.mlir.make_ir_context():
         mine = str(ours._to_sdy_sharding(rank).build({}))
         if tile is None or (tile.is_iota and tile.size in (2, 4, 8)):
-            assert mine == str(theirs._to_sdy_sharding(rank).build({}))
+            wanted = str(theirs._to_sdy_sharding(rank).build({}))
         else:
-            assert mine == ours.to_sdy(rank)
+            wanted = ours.to_sdy(rank)
+        assert mine == wanted.replace('"_axis_', '"axis_')
 
 
 @given(pairs(), st.data())

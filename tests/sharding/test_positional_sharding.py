@@ -298,7 +298,7 @@ def test_all_of_a_power_of_two_share_one_mesh_under_shardy():
         sharding.replicate(),
     ]
     meshes = {str(form.axes_for_shardy(2).mesh) for form in forms}
-    assert meshes == {'<["_axis_0"=2, "_axis_1"=2, "_axis_2"=2]>'}
+    assert meshes == {'<["axis_0"=2, "axis_1"=2, "axis_2"=2]>'}
     assert forms[0].to_sdy(2) == (
         '#sdy.sharding<mesh<["_axis_0"=2, "_axis_1"=4]>, [{"_axis_0"}, {"_axis_1"}]>'
     )
