@@ -17,7 +17,14 @@ from jax.extend.mlir.dialects import func, sdy
 
 from shardpass.canon import HloKind, HloSharding, MeshShape, TensorSharding, manual_axes
 from shardpass.diagnostics import ShardingError
-from shardpass.mlir import MHLO_SHARDING, is_public, locate, operations
+from shardpass.mlir import (
+    MHLO_SHARDING,
+    argument_attributes,
+    is_public,
+    locate,
+    operations,
+    result_attributes,
+)
 from shardpass.passes.identities import (
     ENTER_MANUAL,
     LEAVE_MANUAL,
@@ -66,6 +73,7 @@ class ManualImport:
         self._written = written
         self._functions: dict[str, func.FuncOp] = {}
         self._inlined: dict[str, None] = {}
+        self._annotated: dict[str, bool] = {}
 
     def module(self, root: ir.Operation) -> None:
         """Rewrite every region in ``root``.
@@ -111,26 +119,28 @@ class ManualImport:
         XLA does not know which axes are manual in a function. JAX's own lowering for Shardy calls
         none there.
         """
-        while True:
-            call = next(
-                (
-                    op
-                    for op in _ops(body)
-                    if isinstance(op, func.CallOp) and self._is_annotated(op.callee.value)
-                ),
-                None,
-            )
-            if call is None:
-                return
-            self._inlined[call.callee.value] = None
-            _inline(call, self._functions[call.callee.value])
+        calls = self._calls_to_inline(body)
+        while calls:  # Again for what was called there.
+            for call in calls:
+                self._inlined[call.callee.value] = None
+                _inline(call, self._functions[call.callee.value])
+            calls = self._calls_to_inline(body)
+
+    def _calls_to_inline(self, body: ir.Block) -> list[func.CallOp]:
+        calls = (op for op in _ops(body) if isinstance(op, func.CallOp))
+        return [call for call in calls if self._is_annotated(call.callee.value)]
 
     def _is_annotated(self, name: str) -> bool:
-        function = self._functions.get(name)
-        return function is not None and (
-            any(MHLO_SHARDING in op.attributes for op in operations(function))
-            or any(map(self._is_annotated, _callees(function)))
-        )
+        known = self._annotated.get(name)
+        if known is None and name in self._functions:
+            function = self._functions[name]
+            held = (*argument_attributes(function), *result_attributes(function))
+            known = self._annotated[name] = (
+                any(MHLO_SHARDING in entries for entries in held)
+                or any(MHLO_SHARDING in op.attributes for op in operations(function))
+                or any(map(self._is_annotated, _callees(function)))
+            )
+        return bool(known)
 
     def axes_of(self, border: ir.OpView, around: tuple[str, ...]) -> tuple[str, ...]:
         """The axes that are manual for the result of a border, but for those manual around it."""
@@ -256,7 +266,7 @@ class _Search:
             for value, region in self._region_of.items():
                 if region is other:
                     self._region_of[value] = first
-        for ops in (first.enters, first.leaves, first.members):
+        for ops in (first.enters, first.leaves, first.members) if others else ():
             ops.sort(key=lambda member: self._place_of(member.operation))
         return first
 

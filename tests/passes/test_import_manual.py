@@ -222,3 +222,29 @@ def test_jax_product_under_both_partitioners_takes_the_same_axes() -> None:
     found = run_pipeline(text, "sp-import-mhlo").module
     ((_, _, axes),) = regions(found)
     assert axes == '#sdy<manual_axes{"_axis_0"}>'
+
+
+def test_a_function_that_is_called_twice_within() -> None:
+    """Each call gets the body, and the function goes, since nobody calls it any more."""
+    body = f"{ENTER}\n  %k = func.call @f(%1) : (tensor<4x8xf32>) -> tensor<4x8xf32>" + (
+        f"\n  %l = func.call @f(%k) : (tensor<4x8xf32>) -> tensor<4x8xf32>{LEAVE}"
+    )
+    function = """
+func.func private @f(%a: tensor<4x8xf32>) -> tensor<4x8xf32> {
+  %0 = func.call @g(%a) : (tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %0 : tensor<4x8xf32>
+}
+func.func private @g(%a: tensor<4x8xf32>) -> tensor<4x8xf32> {
+  %0 = stablehlo.add %a, %a : tensor<4x8xf32>
+  %1 = stablehlo.custom_call @Sharding(%0) {mhlo.sharding = "{manual}"}
+    : (tensor<4x8xf32>) -> tensor<4x8xf32>
+  return %1 : tensor<4x8xf32>
+}
+}
+"""
+    module = imported(program(body).rstrip().removesuffix("}") + function)
+    assert len(collect(module.root, stablehlo.AddOp)) == 2
+    assert "call @" not in module.text(debug_info=False)
+    assert "@f" not in module.text(debug_info=False)
+    found = run(module, devices=8, inputs={"arg0": A, "arg1": np.float32(0)})
+    np.testing.assert_allclose(found.arrays[0], A * 4)
