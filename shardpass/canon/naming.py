@@ -129,11 +129,8 @@ def _groups_on(
         tile = _positions(sharding, tile, mesh)
         if SubgroupType.REPLICATED in sharding.subgroup_types:
             tile = tile.with_sorted_last()  # replicas were sorted by id, not by position
-    formula = tile.as_iota()
-    modes = formula.modes if formula else None
-    groups = layout.split(modes, tile.dims) if modes else None
+    groups = tile.groups()
     if groups is not None:
-        groups = [layout.coalesce(group) for group in groups]
         return groups, mesh or _mesh_of_modes(m for group in groups for m in group)
     if mesh is not None:
         raise ShardingError(
@@ -147,10 +144,12 @@ def _mesh_of_modes(modes: Iterable[tuple[int, int]]) -> MeshShape:
     return MeshShape(tuple((f"_axis_{index}", size) for index, size in enumerate(sizes)))
 
 
-def _mesh_with_ids(
-    sharding: HloSharding, tile: TileAssignment
-) -> tuple[list[layout.Modes], MeshShape]:
-    """A mesh that has the tiles for axes and their order for device ids."""
+def ids_for_a_mesh(sharding: HloSharding, tile: TileAssignment) -> np.ndarray:
+    """The ids of ``tile``, which is ``sharding``'s, in row-major order.
+
+    Raises:
+      ShardingError: ``not-expressible`` for more than a mesh may list, or not each of its own.
+    """
     if tile.size > MOST_LISTED:
         raise ShardingError(
             "not-expressible",
@@ -163,6 +162,14 @@ def _mesh_with_ids(
             f"{sharding.describe()} names device {ids.max()}, "
             f"a mesh of its size has 0..{ids.size - 1}",
         )
+    return ids
+
+
+def _mesh_with_ids(
+    sharding: HloSharding, tile: TileAssignment
+) -> tuple[list[layout.Modes], MeshShape]:
+    """A mesh that has the tiles for axes and their order for device ids."""
+    ids = ids_for_a_mesh(sharding, tile)
     sizes = [size for size in tile.dims if size > 1]
     axes = tuple((f"_axis_{index}", size) for index, size in enumerate(sizes))
     modes = layout.of_iota(tile.dims, range(len(tile.dims)))
@@ -171,15 +178,13 @@ def _mesh_with_ids(
 
 def _positions(sharding: HloSharding, tile: TileAssignment, mesh: MeshShape) -> TileAssignment:
     """``tile`` with every device id replaced by its row-major position on ``mesh``."""
-    where = np.empty(mesh.size, dtype=np.int64)
-    where[mesh.device_array().ravel()] = np.arange(mesh.size)
     ids = tile.flat_devices()
     if ids.max() >= mesh.size:
         raise ShardingError(
             "not-expressible",
             f"{sharding.describe()} names device {ids.max()}, the mesh has {mesh.size} devices",
         )
-    return TileAssignment.of_array(where[ids].reshape(tile.dims))
+    return tile.renumbered(mesh.device_array().ravel())
 
 
 def _of_groups(

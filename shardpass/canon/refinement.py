@@ -16,7 +16,8 @@ import numpy as np
 
 from shardpass.canon import layout
 from shardpass.canon.hlo_sharding import HloSharding, SubgroupType
-from shardpass.canon.mesh import MOST_LISTED, MeshShape
+from shardpass.canon.mesh import MeshShape
+from shardpass.canon.naming import ids_for_a_mesh
 from shardpass.canon.tile_assignment import TileAssignment
 from shardpass.diagnostics import ShardingError
 
@@ -46,12 +47,12 @@ def common_mesh(shardings: Iterable[HloSharding]) -> MeshShape | None:
     if not tiled:
         return None
     _check_counts(tiled)
-    groups = [_groups(tile) for _, tile in tiled]
+    groups = [tile.groups() for _, tile in tiled]
     ids: tuple[int, ...] | None = None
     if any(group is None for group in groups):
         order = _device_order(tiled, [group is None for group in groups])
         tiled = _as_places(tiled, order)
-        groups = [_groups(tile) for _, tile in tiled]
+        groups = [tile.groups() for _, tile in tiled]
         ids = tuple(order.tolist())
     cuts: dict[int, HloSharding] = {}
     for (sharding, _), group in zip(tiled, groups, strict=True):
@@ -79,13 +80,6 @@ def _check_counts(tiled: Sequence[_Tiled]) -> None:
                 f"{first.describe()} is for {one.size} devices, and {sharding.describe()} for "
                 f"{tile.size}: no mesh has both",
             )
-
-
-def _groups(tile: TileAssignment) -> list[layout.Modes] | None:
-    """The canonical modes of each dimension; ``None`` where it has no such."""
-    formula = tile.as_iota()
-    split = layout.split(formula.modes or (), formula.dims) if formula else None
-    return None if split is None else [layout.coalesce(group) for group in split]
 
 
 def _told_apart(sharding: HloSharding, groups: Sequence[layout.Modes]) -> Iterable[tuple[int, int]]:
@@ -118,13 +112,6 @@ def _sizes_between(cuts: dict[int, HloSharding], count: int) -> list[int]:
 
 def _device_order(tiled: Sequence[_Tiled], irregular: Sequence[bool]) -> np.ndarray:
     """The ids in the order of the mesh: by tile in each assignment, those without formula first."""
-    count = tiled[0][1].size
-    if count > MOST_LISTED:
-        raise ShardingError(
-            "not-expressible",
-            f"{tiled[irregular.index(True)][0].describe()} needs a mesh with a list of {count} "
-            "device ids",
-        )
     columns: list[np.ndarray] = []
     # Of those, the ones with the most tiles first, which say the most about the order.
     by_weight = sorted(
@@ -132,13 +119,7 @@ def _device_order(tiled: Sequence[_Tiled], irregular: Sequence[bool]) -> np.ndar
     )
     for index in by_weight:
         sharding, tile = tiled[index]
-        largest = int(tile.flat_devices().max())
-        if largest >= count:
-            raise ShardingError(
-                "not-expressible",
-                f"{sharding.describe()} names device {largest}, a mesh of its size has "
-                f"0..{count - 1}",
-            )
+        ids_for_a_mesh(sharding, tile)
         places = tile.coordinates()
         kept = places.shape[1] - (SubgroupType.REPLICATED in sharding.subgroup_types)
         columns += [places[:, dim] for dim in range(kept) if tile.dims[dim] > 1]
@@ -154,11 +135,9 @@ def _number_of_tiles(sharding: HloSharding) -> int:
 
 def _as_places(tiled: Sequence[_Tiled], order: np.ndarray) -> list[_Tiled]:
     """The same tiles with the place of each device in ``order`` instead of its id."""
-    where = np.empty_like(order)
-    where[order] = np.arange(order.size)
     found: list[_Tiled] = []
     for sharding, tile in tiled:
-        places = TileAssignment.of_array(where[tile.flat_devices()].reshape(tile.dims))
+        places = tile.renumbered(order)
         if SubgroupType.REPLICATED in sharding.subgroup_types:
             places = places.with_sorted_last()  # They were sorted by id.
         found.append((sharding, places))

@@ -154,6 +154,18 @@ class TileAssignment:
         modes = layout.of_list(self.devices)
         return None if modes is None else TileAssignment.of_modes(self.dims, modes)
 
+    def groups(self) -> list[layout.Modes] | None:
+        """The canonical modes of each dimension; ``None`` where it has no such, or no formula."""
+        formula = self.as_iota()
+        groups = layout.split(formula.modes or (), self.dims) if formula else None
+        return None if groups is None else [layout.coalesce(group) for group in groups]
+
+    def renumbered(self, order: np.ndarray) -> TileAssignment:
+        """The list with the place in ``order``, which has each id once, for every id."""
+        where = np.empty_like(order)
+        where[order] = np.arange(order.size)
+        return TileAssignment.of_array(where[self.flat_devices()].reshape(self.dims))
+
     def reshaped(self, dims: Sequence[int]) -> TileAssignment:
         """The same devices in the same order under other ``dims`` of the same size."""
         return TileAssignment(tuple(dims), self.reshape_dims, self.transpose_perm, self.devices)

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from shardpass.canon import HloSharding, SubgroupType, TileAssignment, layout
+from shardpass.canon import HloSharding, SubgroupType, TileAssignment
 from shardpass.canon.shapes import checked_shape
 from shardpass.diagnostics import ShardingError
 from shardpass.sharding.saved import Saved
@@ -309,8 +309,7 @@ class ShardingSpec:
         """
         if hlo.is_replicated:
             return cls([NoSharding()] * len(shape), [Replicated(num_devices)])
-        formula = hlo.tile and hlo.tile.as_iota()
-        groups = formula and layout.split(formula.modes or (), formula.dims)
+        groups = hlo.tile and hlo.tile.groups()
         if groups is None or hlo.subgroup_types not in ((), (SubgroupType.REPLICATED,)):
             raise ShardingError(
                 "not-expressible",
@@ -320,7 +319,6 @@ class ShardingSpec:
         sharding: list[DimSpec] = []
         found: list[tuple[int, MeshDim]] = []  # with strides: the larger, the more major
         for dim, (size, modes) in enumerate(zip(shape, groups, strict=False)):
-            modes = layout.coalesce(modes)
             counts = [count for count, _ in modes if count > 1]
             if not counts:
                 sharding.append(NoSharding())
@@ -332,7 +330,7 @@ class ShardingSpec:
                 for k, (_, stride) in enumerate(mode for mode in modes if mode[0] > 1)
             ]
         if hlo.subgroup_types:
-            found += [(stride, Replicated(count)) for count, stride in layout.coalesce(groups[-1])]
+            found += [(stride, Replicated(count)) for count, stride in groups[-1]]
         found.sort(key=lambda entry: -entry[0])
         return cls(sharding, [entry for _, entry in found])
 

@@ -1,13 +1,13 @@
 """Programs with manual regions, as JAX lowers them for either partitioner."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec as P
+
+from tests.sharding.alive import partitioned_by
 
 A = np.arange(64, dtype=np.float32).reshape(8, 8) / 17
 B = np.arange(128, dtype=np.float32).reshape(8, 16) / 31
@@ -60,18 +60,7 @@ def nested(_: set[str]) -> Any:
     )
 
 
-@contextmanager
-def partitioner(name: str) -> Iterator[None]:
-    """JAX lowering for Shardy or for GSPMD."""
-    before = jax.config.jax_use_shardy_partitioner
-    jax.config.update("jax_use_shardy_partitioner", name == "shardy")
-    try:
-        yield
-    finally:
-        jax.config.update("jax_use_shardy_partitioner", before)
-
-
 def lowered(function: Any, name: str) -> str:
     """The text of ``function(A, B)`` for a partitioner."""
-    with partitioner(name):
+    with partitioned_by(name):
         return jax.jit(lambda a, b: function(a, b)).lower(A, B).as_text(debug_info=True)

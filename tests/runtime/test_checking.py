@@ -466,8 +466,7 @@ class TestMemory:
             from tests.runtime import child_tasks
             print(*child_tasks.growth_of_a_check())
             """,
-            # A freed array goes back to the system at once: glibc keeps large blocks, and more of
-            # them the more threads happened to ask.
+            # A freed array goes back at once: glibc keeps more, the more threads happened to ask.
             MALLOC_MMAP_THRESHOLD_="131072",
         )
         ok, growth = told.split()
