@@ -123,7 +123,13 @@ def read_mhlo(attribute: ir.Attribute) -> HloSharding:
     Raises:
       ShardingError: what the grammar has against it.
     """
-    return HloSharding.parse(ir.StringAttr(attribute).value)
+    return _parse_mhlo(ir.StringAttr(attribute).value)
+
+
+@lru_cache(1024)
+def _parse_mhlo(text: str) -> HloSharding:
+    """Remembered, as :func:`_parse` does."""
+    return HloSharding.parse(text)
 
 
 def write_mhlo(sharding: HloSharding, context: ir.Context) -> ir.StringAttr:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func
@@ -223,6 +223,14 @@ def argument_attributes(function: func.FuncOp) -> list[ir.DictAttr]:
 def result_attributes(function: func.FuncOp) -> list[ir.DictAttr]:
     """One dictionary a result, empty ones included."""
     return _dictionaries(function, "res_attrs", len(function.type.results))
+
+
+def mhlo_shardings(op: ir.OpView) -> list[ir.Attribute]:
+    """The ``mhlo.sharding`` attributes of an op, or of the arguments and results of a function."""
+    held: list[Any] = [op.attributes]
+    if isinstance(op, func.FuncOp):
+        held = [*argument_attributes(op), *result_attributes(op)]
+    return [entries[MHLO_SHARDING] for entries in held if MHLO_SHARDING in entries]
 
 
 def _dictionaries(function: func.FuncOp, name: str, count: int) -> list[ir.DictAttr]:

@@ -47,8 +47,8 @@ def visit(root: ir.Operation | ir.OpView, look: Callable[[ir.Operation], ir.Walk
 
     For attributes alone: ops come as plain operations, without the class of their kind, which saves
     half the time of :func:`operations`. ``look`` may set and remove attributes; it moves and erases
-    nothing, and gives :data:`ADVANCE` to go on. What it raises leaves as it is: MLIR's own walk
-    would make a ``RuntimeError`` of it.
+    nothing, and gives :data:`ADVANCE` to go on, or MLIR's ``SKIP`` to pass over what is inside.
+    What it raises leaves as it is: MLIR's own walk would make a ``RuntimeError`` of it.
     """
     raised: list[Exception] = []
 

@@ -112,8 +112,8 @@ class _Export:
         """The ``mhlo.sharding`` for a ``#sdy.sharding``."""
         found = self._of_value.get(attribute)
         if found is None:
-            found = self._write(self.shardings.read(attribute), attribute.context)
-            self._of_value[attribute] = found
+            sharding = _lowered(self.shardings.read(attribute), self._manual)
+            found = self._of_value[attribute] = write_mhlo(sharding, attribute.context)
         return found
 
     def of_op(self, attribute: ir.Attribute) -> ir.StringAttr:
@@ -125,9 +125,6 @@ class _Export:
             whole = parts[0] if len(parts) == 1 else HloSharding.tuple_of(parts)
             found = self._of_op[attribute] = write_mhlo(whole, attribute.context)
         return found
-
-    def _write(self, sharding: TensorSharding, context: ir.Context) -> ir.StringAttr:
-        return write_mhlo(_lowered(sharding, self._manual), context)
 
     def look(self, op: ir.Operation) -> ir.WalkResult:
         """Rewrite the attributes of ``op``, or put it aside if that is not all."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -29,8 +29,10 @@ from shardpass.mlir import (
     declare_mesh,
     free_mesh_name,
     locate,
+    mhlo_shardings,
     num_partitions,
     operations,
+    read_mhlo,
     result_attributes,
     set_argument_attributes,
     set_num_partitions,
@@ -87,12 +89,12 @@ class ImportMhlo(Pass):
 
     def run(self, root: ir.Operation, sink: Sink) -> None:
         """Import ``root``."""
-        found = [op for op in operations(root) if _is_annotated(op)]
+        found = [op for op in operations(root) if mhlo_shardings(op)]
         for op in found:
-            _refuse(op, sink)
+            _check_call(op, sink)
         if sink.has_errors:
             return
-        values = [part for op in found for whole in _shardings_of(op) for part in parts(whole)]
+        values = [part for op in found for a in mhlo_shardings(op) for part in parts(read_mhlo(a))]
         wanted = None if self.mesh is None else as_mesh_shape(self.mesh)
         try:
             mesh = mesh_for(values, wanted, num_partitions(root))
@@ -102,7 +104,7 @@ class ImportMhlo(Pass):
         importing = _Import(root, mesh)
         if mesh is not None:
             importing.manual_regions()
-        for op in [op for op in operations(root) if _is_annotated(op)]:
+        for op in [op for op in operations(root) if mhlo_shardings(op)]:
             importing.op(op)
         if mesh is not None and mesh.axes and num_partitions(root) in (None, 1):
             set_num_partitions(root, mesh.size)
@@ -157,12 +159,12 @@ class _Import:
 
     def manual_regions(self) -> None:
         assert self._mesh is not None
-        ManualImport(self._mesh, read, self._of_call, self._per_operand).module(self._root)
+        ManualImport(self._mesh, self._of_call, self._per_operand).module(self._root)
 
     def _of_call(self, call: ir.OpView) -> TensorSharding:
         """What a call says of its result, with the dimensions that it leaves open."""
         assert self._mesh is not None
-        whole = read(call.attributes[MHLO_SHARDING])
+        whole = read_mhlo(call.attributes[MHLO_SHARDING])
         placed = _over(whole, rank_of(call.results[0].type), self._mesh)
         return _opened(placed, unspecified_dims(call))
 
@@ -200,13 +202,13 @@ class _Import:
             end.operands if is_result else block.arguments, entries, strict=True
         ):
             if MHLO_SHARDING in held:
-                (sharding,) = parts(read(held[MHLO_SHARDING]))
+                (sharding,) = parts(read_mhlo(held[MHLO_SHARDING]))
                 _join(value, sharding, ir.InsertionPoint(place), function)
 
     def _entries(self, entries: ir.DictAttr, kind: ir.Type) -> ir.DictAttr:
         if MHLO_SHARDING not in entries:
             return entries
-        (sharding,) = parts(read(entries[MHLO_SHARDING]))
+        (sharding,) = parts(read_mhlo(entries[MHLO_SHARDING]))
         return with_entry(
             with_entry(entries, MHLO_SHARDING, None),
             SDY_SHARDING,
@@ -219,14 +221,13 @@ class _Import:
         ranks = tuple(rank_of(result.type) for result in op.results)
         key = (attribute, ranks)
         if key not in self._of_op:
-            self._of_op[key] = self._per_value(read(attribute), ranks)
+            self._of_op[key] = self._per_value(read_mhlo(attribute), ranks)
         found = self._of_op[key]
         if found is not None:
             op.attributes[SDY_SHARDING] = found
-        whole = read(attribute)
+        whole = read_mhlo(attribute)
         if any(sharding.group for sharding in parts(whole)):
-            shares = parts(whole) if whole.is_tuple else [whole] * len(ranks)
-            for result, sharding in zip(op.results, shares, strict=True):
+            for result, sharding in zip(op.results, _shares(whole, len(ranks)), strict=True):
                 _join(result, sharding, ir.InsertionPoint.after(op.operation), op)
 
     def _per_value(self, whole: HloSharding, ranks: tuple[int, ...]) -> ir.Attribute | None:
@@ -234,15 +235,13 @@ class _Import:
             # An op without results is on a device, or says nothing.
             placed = [self._placed(whole, 0)] if whole.kind is HloKind.MAXIMAL else []
         else:
-            shares = parts(whole) if len(ranks) > 1 and whole.is_tuple else [whole] * len(ranks)
-            placed = [self._placed(s, rank) for s, rank in zip(shares, ranks, strict=True)]
+            shares = zip(_shares(whole, len(ranks)), ranks, strict=True)
+            placed = [self._placed(sharding, rank) for sharding, rank in shares]
         known = [sharding for sharding in placed if sharding is not None]
-        if not known:
-            return None
-        return self._shardings.write_per_value([(s, self._name(s)) for s in known])
+        return self._per_operand(known) if known else None
 
     def _constraint(self, op: ir.OpView) -> None:
-        whole = read(op.attributes[MHLO_SHARDING])
+        whole = read_mhlo(op.attributes[MHLO_SHARDING])
         sharding = self._placed(whole, rank_of(op.results[0].type))
         # A member of a group of which nothing else is known is asked for nothing else.
         if whole.group is not None and whole.kind is HloKind.UNKNOWN:
@@ -289,19 +288,14 @@ def _over(sharding: HloSharding, rank: int, mesh: MeshShape) -> TensorSharding:
     return from_hlo(sharding, rank, mesh)
 
 
-@lru_cache(4096)
-def _parsed(text: str) -> HloSharding:
-    return HloSharding.parse(text)
-
-
-def read(attribute: ir.Attribute) -> HloSharding:
-    """An ``mhlo.sharding`` attribute; modules hold few distinct ones."""
-    return _parsed(ir.StringAttr(attribute).value)
-
-
 def parts(sharding: HloSharding) -> Sequence[HloSharding]:
     """The elements of a tuple, or the sharding itself."""
     return sharding.elements if sharding.is_tuple else (sharding,)
+
+
+def _shares(whole: HloSharding, results: int) -> Sequence[HloSharding]:
+    """What a sharding says of each result of an op: one that is no tuple, the same of all."""
+    return whole.elements if whole.is_tuple and results > 1 else [whole] * results
 
 
 def rank_of(kind: ir.Type) -> int:
@@ -341,26 +335,8 @@ def _opened(sharding: TensorSharding, dims: frozenset[int]) -> TensorSharding:
     )
 
 
-def _is_annotated(op: ir.OpView) -> bool:
-    if isinstance(op, func.FuncOp):
-        return any(
-            MHLO_SHARDING in entries
-            for entries in (*argument_attributes(op), *result_attributes(op))
-        )
-    return MHLO_SHARDING in op.attributes
-
-
-def _shardings_of(op: ir.OpView) -> Iterator[HloSharding]:
-    if isinstance(op, func.FuncOp):
-        for entries in (*argument_attributes(op), *result_attributes(op)):
-            if MHLO_SHARDING in entries:
-                yield read(entries[MHLO_SHARDING])
-    else:
-        yield read(op.attributes[MHLO_SHARDING])
-
-
-def _refuse(op: ir.OpView, sink: Sink) -> None:
-    """Report what is not read yet."""
+def _check_call(op: ir.OpView, sink: Sink) -> None:
+    """Report open dimensions that are not understood, of calls that may have some."""
     if is_sharding_call(op) or call_target(op) in MANUAL_CALLS:
         try:
             unspecified_dims(op)

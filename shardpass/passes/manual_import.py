@@ -15,15 +15,15 @@ from typing import NoReturn
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func, sdy
 
-from shardpass.canon import HloKind, HloSharding, MeshShape, TensorSharding, manual_axes
+from shardpass.canon import HloKind, MeshShape, TensorSharding, manual_axes
 from shardpass.diagnostics import ShardingError
 from shardpass.mlir import (
     MHLO_SHARDING,
-    argument_attributes,
     is_public,
     locate,
+    mhlo_shardings,
     operations,
-    result_attributes,
+    read_mhlo,
 )
 from shardpass.passes.identities import (
     ENTER_MANUAL,
@@ -63,12 +63,10 @@ class ManualImport:
     def __init__(
         self,
         mesh: MeshShape,
-        read: Callable[[ir.Attribute], HloSharding],
         placed: Placed,
         written: Written,
     ) -> None:
         self._mesh = mesh
-        self._read = read
         self._placed = placed
         self._written = written
         self._functions: dict[str, func.FuncOp] = {}
@@ -127,24 +125,21 @@ class ManualImport:
             calls = self._calls_to_inline(body)
 
     def _calls_to_inline(self, body: ir.Block) -> list[func.CallOp]:
-        calls = (op for op in _ops(body) if isinstance(op, func.CallOp))
+        calls = (op for op in operations(body.owner) if isinstance(op, func.CallOp))
         return [call for call in calls if self._is_annotated(call.callee.value)]
 
     def _is_annotated(self, name: str) -> bool:
         known = self._annotated.get(name)
         if known is None and name in self._functions:
             function = self._functions[name]
-            held = (*argument_attributes(function), *result_attributes(function))
-            known = self._annotated[name] = (
-                any(MHLO_SHARDING in entries for entries in held)
-                or any(MHLO_SHARDING in op.attributes for op in operations(function))
-                or any(map(self._is_annotated, _callees(function)))
-            )
+            known = self._annotated[name] = any(
+                map(mhlo_shardings, (function, *operations(function)))
+            ) or any(map(self._is_annotated, _callees(function)))
         return bool(known)
 
     def axes_of(self, border: ir.OpView, around: tuple[str, ...]) -> tuple[str, ...]:
         """The axes that are manual for the result of a border, but for those manual around it."""
-        axes = manual_axes(self._read(border.attributes[MHLO_SHARDING]), self._mesh)
+        axes = manual_axes(read_mhlo(border.attributes[MHLO_SHARDING]), self._mesh)
         for axis in axes:
             if not axis.is_full:
                 _refuse(border, f"{axis}, a part of an axis, would be manual")
@@ -192,7 +187,7 @@ class ManualImport:
         source = value.owner
         if isinstance(source, ir.Block) or not is_sharding_call(source.opview):
             return value
-        if self._read(source.attributes[MHLO_SHARDING]).kind is HloKind.MANUAL:
+        if read_mhlo(source.attributes[MHLO_SHARDING]).kind is HloKind.MANUAL:
             return source.operands[0]
         local = tuple(
             (tuple(axis for axis in dim.axes if axis.name not in axes), dim.open)
@@ -311,7 +306,7 @@ class _Search:
 
 
 def _blocks(op: ir.Operation | ir.OpView) -> Iterator[ir.Block]:
-    """Every block inside ``op`` whose values are whole."""
+    """Every block inside ``op``, outer ones first."""
     for region in op.regions:
         for block in region.blocks:
             yield block
@@ -321,7 +316,9 @@ def _blocks(op: ir.Operation | ir.OpView) -> Iterator[ir.Block]:
 
 def _own_constants(body: ir.Block) -> None:
     """Give ``body`` its own of every value from outside, all of which are constants."""
-    inside = set(_values(body))
+    inside: set[ir.Value] = set()
+    for block in _blocks(body.owner):
+        inside.update(block.arguments, *(op.results for op in block.operations))
     first = body.operations[0]
     cloned: dict[ir.Value, ir.Value] = {}
 
@@ -339,27 +336,10 @@ def _own_constants(body: ir.Block) -> None:
             cloned.update(zip(owner.results, copy.results, strict=True))
         return cloned[value]
 
-    for op in list(_ops(body)):
+    for op in list(operations(body.owner)):
         for place, operand in enumerate(op.operands):
             if operand not in inside:
                 op.operands[place] = own(operand, op)
-
-
-def _ops(block: ir.Block) -> Iterator[ir.OpView]:
-    for op in block.operations:
-        yield op
-        for region in op.regions:
-            for inner in region.blocks:
-                yield from _ops(inner)
-
-
-def _values(block: ir.Block) -> Iterator[ir.Value]:
-    yield from block.arguments
-    for op in block.operations:
-        yield from op.results
-        for region in op.regions:
-            for inner in region.blocks:
-                yield from _values(inner)
 
 
 def _erase_if_idle(op: ir.Operation) -> None:

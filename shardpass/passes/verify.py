@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func
@@ -24,6 +24,7 @@ from shardpass.mlir import (
     file_positions,
     locate,
     mesh_ops,
+    mhlo_shardings,
     num_partitions,
     operations,
     read_mhlo,
@@ -32,7 +33,12 @@ from shardpass.mlir import (
 )
 from shardpass.passes.aliases import check_aliases
 from shardpass.passes.base import Look, Pass, Stage
-from shardpass.passes.identities import CONSTRAINTS, MANUAL_CALLS, SHARDING_CALL, call_target
+from shardpass.passes.identities import (
+    CONSTRAINTS,
+    MANUAL_CALLS,
+    SHARDING_CALL,
+    call_target,
+)
 from shardpass.passes.manual_regions import check_manual_regions
 
 
@@ -113,10 +119,9 @@ class _Check:
     def _mhlo_attributes(self) -> set[ir.Attribute]:
         found: set[ir.Attribute] = set()
         for op in operations(self.root):
-            holders: list[Any] = [op.attributes]
-            if isinstance(op, func.FuncOp):
-                holders += [*argument_attributes(op), *result_attributes(op)]
-            found.update(held[MHLO_SHARDING] for held in holders if MHLO_SHARDING in held)
+            found.update(mhlo_shardings(op))
+            if MHLO_SHARDING in op.attributes:  # Of a function itself, too.
+                found.add(op.attributes[MHLO_SHARDING])
         return found
 
     def meshes(self) -> None:
