@@ -39,3 +39,21 @@ func.func @not_a_sharding(%a: tensor<8xf32> {mhlo.sharding = "{devices=[banana"}
 func.func @plain(%a: tensor<8xf32> {mhlo.sharding = "{devices=[8]<=[8]}"}) {
   return
 }
+
+// -----
+
+func.func @round_trip_entries(%a: tensor<8xf32>) -> tensor<8xf32> {
+  // expected-error @+1 {{error[not-supported]: @xla.sdy.PropagationBarrier with xla.sdy.allowed_direction = 9, which is no direction}}
+  %0 = stablehlo.custom_call @xla.sdy.PropagationBarrier(%a) {mhlo.frontend_attributes = {xla.sdy.allowed_direction = "9 : i32"}} : (tensor<8xf32>) -> tensor<8xf32>
+  // expected-error @+1 {{error[missing-sharding]: the custom call @xla.sdy.FuncResultSharding carries no xla.sdy.sharding}}
+  %1 = stablehlo.custom_call @xla.sdy.FuncResultSharding(%0) : (tensor<8xf32>) -> tensor<8xf32>
+  return %1 : tensor<8xf32>
+}
+
+// -----
+
+func.func @half_a_region(%a: tensor<8xf32>) -> tensor<4xf32> {
+  // expected-error @+1 {{error[unpaired-manual]: @xla.sdy.GlobalToLocalShape stands at no call of a function that is the body of a manual computation}}
+  %0 = stablehlo.custom_call @xla.sdy.GlobalToLocalShape(%a) : (tensor<8xf32>) -> tensor<4xf32>
+  return %0 : tensor<4xf32>
+}

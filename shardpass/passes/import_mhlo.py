@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import re
+import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -16,18 +16,17 @@ from shardpass.canon import (
     HloKind,
     HloSharding,
     MeshShape,
+    NamedHlo,
     TensorSharding,
     common_mesh,
     from_hlo,
+    manual_axes,
 )
 from shardpass.diagnostics import ShardingError, Sink
 from shardpass.mlir import (
     MHLO_SHARDING,
     SDY_SHARDING,
-    Shardings,
     argument_attributes,
-    declare_mesh,
-    free_mesh_name,
     locate,
     mhlo_shardings,
     num_partitions,
@@ -41,19 +40,21 @@ from shardpass.mlir import (
 )
 from shardpass.partition_rules.mesh_text import parse_mesh
 from shardpass.passes.base import Look, Pass, Stage, option
+from shardpass.passes.flatten_tuples import flatten
 from shardpass.passes.identities import (
     MANUAL_CALLS,
     call_target,
     is_sharding_call,
 )
 from shardpass.passes.manual_import import ManualImport
+from shardpass.passes.round_trip import RoundTrip
+from shardpass.passes.round_trip_reader import RoundTripReader
+from shardpass.passes.round_trip_regions import RoundTripRegions
 from shardpass.passes.survey import REFUSE_RECURSION
+from shardpass.passes.unspecified_dims import opened, unspecified_dims
 from shardpass.passes.verify import Verify
+from shardpass.passes.written_shardings import WrittenShardings
 from shardpass.sharding import as_mesh_shape
-
-_UNSPECIFIED = re.compile(r"unspecified_dims=\[([0-9,]*)\]")
-#: How jaxlib 0.10 and JAX call the mesh of one device.
-_MAXIMAL = "maximal_mesh_{}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +68,10 @@ class ImportMhlo(Pass):
     between ``@SPMDFullToShardShape`` and ``@SPMDShardToFullShape`` becomes a manual computation,
     and what ``shard_as`` or ``shard_like`` ties together a sharding group. Placement is kept
     exactly.
+
+    What stands in XLA's round-trip form (``xla.sdy.*`` frontend attributes and custom calls, as old
+    JAX exported it and HLO carries it) is read back with the names and the openness that it had,
+    and ``mhlo.sharding`` beside it that only repeats it goes.
 
     Leaves alone: a module in which nothing is tiled needs no mesh, and loses its annotations but
     for those of single devices.
@@ -89,6 +94,10 @@ class ImportMhlo(Pass):
 
     def run(self, root: ir.Operation, sink: Sink) -> None:
         """Import ``root``."""
+        written, reader = WrittenShardings(root), RoundTripReader(root)
+        declared: Sequence[MeshShape] = ()
+        if RoundTrip(root, written, reader, sink).read():
+            declared = [mesh for mesh in written.meshes if mesh.axes]
         found = [op for op in operations(root) if mhlo_shardings(op)]
         for op in found:
             _check_call(op, sink)
@@ -97,21 +106,27 @@ class ImportMhlo(Pass):
         values = [part for op in found for a in mhlo_shardings(op) for part in parts(read_mhlo(a))]
         wanted = None if self.mesh is None else as_mesh_shape(self.mesh)
         try:
-            mesh = mesh_for(values, wanted, num_partitions(root))
+            mesh = mesh_for(values, wanted, num_partitions(root), declared)
         except ShardingError as error:
             place = locate(found[0]) if found else None
             raise error.about("no mesh for the module", location=place) from error
-        importing = _Import(root, mesh)
-        if mesh is not None:
-            importing.manual_regions()
+        importing = _Import(mesh, written)
+        importing.round_trip_regions(reader, root, sink)
+        if sink.has_errors:
+            return
+        importing.manual_regions(root)
         for op in [op for op in operations(root) if mhlo_shardings(op)]:
             importing.op(op)
-        if mesh is not None and mesh.axes and num_partitions(root) in (None, 1):
-            set_num_partitions(root, mesh.size)
+        devices = max((m.size for m in (*declared, mesh) if m is not None), default=1)
+        if devices > 1 and num_partitions(root) in (None, 1):
+            set_num_partitions(root, devices)
 
 
 def mesh_for(
-    values: Sequence[HloSharding], wanted: MeshShape | None, count: int | None
+    values: Sequence[HloSharding],
+    wanted: MeshShape | None,
+    count: int | None,
+    declared: Sequence[MeshShape] = (),
 ) -> MeshShape | None:
     """The mesh on which all of ``values`` are to be said; ``None`` where none is needed.
 
@@ -119,6 +134,7 @@ def mesh_for(
       values: every sharding of a module, none a tuple.
       wanted: the user's mesh.
       count: the devices that the module states.
+      declared: meshes to take if they fit, the first that does.
 
     Raises:
       ShardingError: ``not-expressible`` and ``device-count``, as :func:`shardpass.canon.from_hlo`
@@ -129,10 +145,14 @@ def mesh_for(
         for sharding in distinct:
             from_hlo(sharding, sharding.rank or 0, wanted)
         return wanted
+    for mesh in declared if distinct else ():
+        with contextlib.suppress(ShardingError):
+            return mesh_for(distinct, mesh, count)
     # A named sharding says more than its tiles do. Where the first has axes for all, they are kept.
-    for sharding in distinct:
-        if sharding.named is not None and sharding.tile is not None:
-            mesh = from_hlo(sharding, sharding.rank or 0).mesh
+    named = [sharding for sharding in distinct if sharding.named is not None]
+    for sharding in sorted(named, key=lambda sharding: sharding.tile is None):
+        mesh = from_hlo(sharding, sharding.rank or 0).mesh
+        if mesh.axes:
             with contextlib.suppress(ShardingError):
                 return mesh_for(distinct, mesh, count)
     found = common_mesh(distinct)
@@ -148,28 +168,36 @@ def mesh_for(
 class _Import:
     """One module's shardings on their way in; each distinct attribute is converted once."""
 
-    def __init__(self, root: ir.Operation, mesh: MeshShape | None) -> None:
-        self._root = root
+    def __init__(self, mesh: MeshShape | None, written: WrittenShardings) -> None:
         self._mesh = mesh
-        self._shardings = Shardings(root)
-        self._names = {mesh: name for name, mesh in self._shardings.meshes.items()}
+        self._written = written
         if mesh is not None:
-            self._declare(mesh, free_mesh_name(root))
+            written.declare(mesh)
         self._of_op: dict[tuple[ir.Attribute, tuple[int, ...]], ir.Attribute | None] = {}
 
-    def manual_regions(self) -> None:
-        assert self._mesh is not None
-        ManualImport(self._mesh, self._of_call, self._per_operand).module(self._root)
+    def round_trip_regions(self, reader: RoundTripReader, root: ir.Operation, sink: Sink) -> None:
+        """The manual computations in XLA's round-trip form."""
+        RoundTripRegions(reader, self._written.per_value, self._on_mesh, self._manual).module(
+            root, sink
+        )
+
+    def manual_regions(self, root: ir.Operation) -> None:
+        """The manual computations in GSPMD's."""
+        if self._mesh is not None:
+            ManualImport(self._mesh, self._of_call, self._written.per_value).module(root)
+
+    def _on_mesh(self, sharding: HloSharding, rank: int) -> TensorSharding:
+        # With a border there is a manual sharding, and so a mesh.
+        return _over(sharding, rank, self._mesh or MeshShape())
+
+    def _manual(self, sharding: HloSharding) -> tuple[str, ...]:
+        return tuple(axis.name for axis in manual_axes(sharding, self._mesh or MeshShape()))
 
     def _of_call(self, call: ir.OpView) -> TensorSharding:
         """What a call says of its result, with the dimensions that it leaves open."""
-        assert self._mesh is not None
         whole = read_mhlo(call.attributes[MHLO_SHARDING])
-        placed = _over(whole, rank_of(call.results[0].type), self._mesh)
-        return _opened(placed, unspecified_dims(call))
-
-    def _per_operand(self, shardings: Sequence[TensorSharding]) -> ir.Attribute:
-        return self._shardings.write_per_value([(s, self._name(s)) for s in shardings])
+        placed = self._on_mesh(whole, rank_of(call.results[0].type))
+        return opened(placed, unspecified_dims(call))
 
     def op(self, op: ir.OpView) -> None:
         if isinstance(op, func.FuncOp):
@@ -177,7 +205,7 @@ class _Import:
         elif is_sharding_call(op):
             self._constraint(op)
         else:
-            self._attribute(op)
+            self._attribute(flatten(op) if call_target(op) else op)
 
     def _function(self, function: func.FuncOp) -> None:
         for types, read_all, write in (
@@ -233,12 +261,13 @@ class _Import:
     def _per_value(self, whole: HloSharding, ranks: tuple[int, ...]) -> ir.Attribute | None:
         if not ranks:
             # An op without results is on a device, or says nothing.
-            placed = [self._placed(whole, 0)] if whole.kind is HloKind.MAXIMAL else []
+            maximal = (part for part in parts(whole) if part.kind is HloKind.MAXIMAL)
+            placed = [self._placed(part, 0) for part in itertools.islice(maximal, 1)]
         else:
             shares = zip(_shares(whole, len(ranks)), ranks, strict=True)
             placed = [self._placed(sharding, rank) for sharding, rank in shares]
         known = [sharding for sharding in placed if sharding is not None]
-        return self._per_operand(known) if known else None
+        return self._written.per_value(known) if known else None
 
     def _constraint(self, op: ir.OpView) -> None:
         whole = read_mhlo(op.attributes[MHLO_SHARDING])
@@ -246,7 +275,7 @@ class _Import:
         # A member of a group of which nothing else is known is asked for nothing else.
         if whole.group is not None and whole.kind is HloKind.UNKNOWN:
             sharding = None
-        attribute = self._one(_opened(sharding, unspecified_dims(op)) if sharding else None)
+        attribute = self._one(opened(sharding, unspecified_dims(op)) if sharding else None)
         value = op.operands[0]
         if attribute is not None:
             with op.context, op.location, ir.InsertionPoint(op.operation):
@@ -262,18 +291,7 @@ class _Import:
         return _over(sharding, rank, self._mesh)
 
     def _one(self, sharding: TensorSharding | None) -> ir.Attribute | None:
-        return None if sharding is None else self._shardings.write(sharding, self._name(sharding))
-
-    def _name(self, sharding: TensorSharding) -> str:
-        mesh = sharding.mesh
-        if mesh not in self._names:
-            self._declare(mesh, free_mesh_name(self._root, _MAXIMAL.format(mesh.device_id)))
-        return self._names[mesh]
-
-    def _declare(self, mesh: MeshShape, name: str) -> None:
-        if mesh not in self._names:
-            declare_mesh(self._root, name, mesh)
-            self._names[mesh] = name
+        return None if sharding is None else self._written.one(sharding)
 
 
 def _join(value: ir.Value, sharding: HloSharding, place: ir.InsertionPoint, op: ir.OpView) -> None:
@@ -283,8 +301,15 @@ def _join(value: ir.Value, sharding: HloSharding, place: ir.InsertionPoint, op: 
             sdy.ShardingGroupOp(value, sharding.group.id)
 
 
-@lru_cache(4096)
 def _over(sharding: HloSharding, rank: int, mesh: MeshShape) -> TensorSharding:
+    return _remembered(sharding, sharding.named, rank, mesh)
+
+
+@lru_cache(4096)
+def _remembered(
+    sharding: HloSharding, named: NamedHlo | None, rank: int, mesh: MeshShape
+) -> TensorSharding:
+    """``named`` is the sharding's, and tells apart what is equal by its tiles."""
     return from_hlo(sharding, rank, mesh)
 
 
@@ -295,44 +320,12 @@ def parts(sharding: HloSharding) -> Sequence[HloSharding]:
 
 def _shares(whole: HloSharding, results: int) -> Sequence[HloSharding]:
     """What a sharding says of each result of an op: one that is no tuple, the same of all."""
-    return whole.elements if whole.is_tuple and results > 1 else [whole] * results
+    return whole.elements if whole.is_tuple else [whole] * results
 
 
 def rank_of(kind: ir.Type) -> int:
     """The number of dimensions; 0 for what has none, like a token."""
     return kind.rank if isinstance(kind, ir.RankedTensorType) else 0
-
-
-def unspecified_dims(call: ir.OpView) -> frozenset[int]:
-    """The dimensions that a call leaves open to propagation.
-
-    Raises:
-      ShardingError: ``syntax`` for another text in ``backend_config``.
-    """
-    config = call.attributes.get("backend_config")
-    text = ir.StringAttr(config).value if isinstance(config, ir.StringAttr) else ""
-    if not text:
-        return frozenset()
-    found = _UNSPECIFIED.fullmatch(text)
-    if found is None:
-        raise ShardingError(
-            "syntax",
-            f'@{call_target(call)} with backend_config = "{text}", which is not understood',
-            location=locate(call),
-            help='XLA knows "unspecified_dims=[0,1]"',
-        )
-    return frozenset(int(number) for number in found[1].split(",") if number)
-
-
-def _opened(sharding: TensorSharding, dims: frozenset[int]) -> TensorSharding:
-    if not dims:
-        return sharding
-    return replace(
-        sharding,
-        dims=tuple(
-            replace(dim, open=dim.open or index in dims) for index, dim in enumerate(sharding.dims)
-        ),
-    )
 
 
 def _check_call(op: ir.OpView, sink: Sink) -> None:

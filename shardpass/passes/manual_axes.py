@@ -8,18 +8,11 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func, sdy
 
 from shardpass.diagnostics import ShardingError
-from shardpass.mlir import (
-    SDY_SHARDING,
-    argument_attributes,
-    collect,
-    locate,
-    operations,
-    result_attributes,
-)
+from shardpass.mlir import collect, locate
+from shardpass.passes.inlining import functions_of, holds_sdy
 
 #: Names of axes, those of the outermost region first.
 ManualAxes = tuple[str, ...]
-_DIALECT = "sdy."
 
 
 def axes_of(op: ir.Operation | ir.OpView) -> ManualAxes:
@@ -37,11 +30,7 @@ def of_functions(root: ir.Operation) -> dict[str, ManualAxes]:
     """
     if not collect(root, sdy.ManualComputationOp):
         return {}
-    functions = {
-        op.name.value: op
-        for op in root.regions[0].blocks[0].operations
-        if isinstance(op, func.FuncOp) and not op.is_external
-    }
+    functions = functions_of(root)
     calls = {
         name: [(call.callee.value, axes, call) for call, axes in _calls(function)]
         for name, function in functions.items()
@@ -62,7 +51,7 @@ def of_functions(root: ir.Operation) -> dict[str, ManualAxes]:
                     known[outer + inner] = call
                     waiting.append(callee)
     for name, contexts in found.items():
-        if len(contexts) > 1 and _holds_shardings(functions[name]):
+        if len(contexts) > 1 and holds_sdy(functions[name]):
             raise _called_in_several(name, contexts)
     return {
         name: next(iter(contexts)) for name, contexts in found.items() if contexts and any(contexts)
@@ -77,14 +66,6 @@ def _calls(op: ir.OpView, axes: ManualAxes = ()) -> Iterator[tuple[func.CallOp, 
                     yield inner, axes
                 own = axes_of(inner) if isinstance(inner, sdy.ManualComputationOp) else ()
                 yield from _calls(inner, axes + own)
-
-
-def _holds_shardings(function: func.FuncOp) -> bool:
-    held = (*argument_attributes(function), *result_attributes(function))
-    return any(SDY_SHARDING in entries for entries in held) or any(
-        op.operation.name.startswith(_DIALECT) or any(n.startswith(_DIALECT) for n in op.attributes)
-        for op in operations(function)
-    )
 
 
 def _called_in_several(name: str, contexts: dict[ManualAxes, func.CallOp | None]) -> ShardingError:

@@ -13,15 +13,13 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from jax.extend.mlir import ir
-from jax.extend.mlir.dialects import func, sdy
+from jax.extend.mlir.dialects import sdy
 
 from shardpass.canon import HloKind, MeshShape, TensorSharding, manual_axes
 from shardpass.diagnostics import ShardingError
 from shardpass.mlir import (
     MHLO_SHARDING,
-    is_public,
     locate,
-    mhlo_shardings,
     operations,
     read_mhlo,
 )
@@ -32,6 +30,7 @@ from shardpass.passes.identities import (
     call_target,
     is_sharding_call,
 )
+from shardpass.passes.inlining import Inliner, callees_of, functions_of
 from shardpass.passes.manual_regions import all_operands
 
 #: What a call says of the value that it gives.
@@ -69,9 +68,6 @@ class ManualImport:
         self._mesh = mesh
         self._placed = placed
         self._written = written
-        self._functions: dict[str, func.FuncOp] = {}
-        self._inlined: dict[str, None] = {}
-        self._annotated: dict[str, bool] = {}
 
     def module(self, root: ir.Operation) -> None:
         """Rewrite every region in ``root``.
@@ -80,62 +76,28 @@ class ManualImport:
           ShardingError: ``not-supported`` for borders that do not fit together,
             ``missing-sharding`` for a value that enters and has none; with the place.
         """
-        self._functions = {
-            op.name.value: op
-            for op in root.regions[0].blocks[0].operations
-            if isinstance(op, func.FuncOp) and not op.is_external
-        }
-        called = {name for function in self._functions.values() for name in _callees(function)}
-        waiting = [name for name in self._functions if name not in called]
+        functions = functions_of(root)
+        inliner = Inliner(functions)
+        called = {name for function in functions.values() for name in callees_of(function)}
+        waiting = [name for name in functions if name not in called]
         done: set[str] = set()
         while waiting:
             name = waiting.pop(0)
-            if name in done or name not in self._functions:
+            if name in done or name not in functions:
                 continue
             done.add(name)
-            for block in list(_blocks(self._functions[name])):
-                self._block(block, ())
-            waiting += _callees(self._functions[name])
-        for name in self._inlined:
-            function = self._functions[name]
-            calls = (_callees(other) for other in self._functions.values())
-            if not is_public(function) and not any(name in callees for callees in calls):
-                del self._functions[name]
-                function.operation.erase()
+            for block in list(_blocks(functions[name])):
+                self._block(block, (), inliner)
+            waiting += callees_of(functions[name])
+        inliner.erase_uncalled()
 
-    def _block(self, block: ir.Block, around: tuple[str, ...]) -> None:
+    def _block(self, block: ir.Block, around: tuple[str, ...], inliner: Inliner) -> None:
         if not any(call_target(op) in MANUAL_CALLS for op in block.operations):
             return
         for region in _Search(self, block, around).regions():
             body = self._make(region)
-            self._inline(body)
-            self._block(body, around + region.axes)
-
-    def _inline(self, body: ir.Block) -> None:
-        """Put functions that hold annotations in place of their calls within a manual body.
-
-        XLA does not know which axes are manual in a function. JAX's own lowering for Shardy calls
-        none there.
-        """
-        calls = self._calls_to_inline(body)
-        while calls:  # Again for what was called there.
-            for call in calls:
-                self._inlined[call.callee.value] = None
-                _inline(call, self._functions[call.callee.value])
-            calls = self._calls_to_inline(body)
-
-    def _calls_to_inline(self, body: ir.Block) -> list[func.CallOp]:
-        calls = (op for op in operations(body.owner) if isinstance(op, func.CallOp))
-        return [call for call in calls if self._is_annotated(call.callee.value)]
-
-    def _is_annotated(self, name: str) -> bool:
-        known = self._annotated.get(name)
-        if known is None and name in self._functions:
-            function = self._functions[name]
-            known = self._annotated[name] = any(
-                map(mhlo_shardings, (function, *operations(function)))
-            ) or any(map(self._is_annotated, _callees(function)))
-        return bool(known)
+            inliner.into(body)
+            self._block(body, around + region.axes, inliner)
 
     def axes_of(self, border: ir.OpView, around: tuple[str, ...]) -> tuple[str, ...]:
         """The axes that are manual for the result of a border, but for those manual around it."""
@@ -345,25 +307,6 @@ def _own_constants(body: ir.Block) -> None:
 def _erase_if_idle(op: ir.Operation) -> None:
     if not any(True for result in op.results for _ in result.uses):
         op.erase()
-
-
-def _callees(function: func.FuncOp) -> list[str]:
-    return [op.callee.value for op in operations(function) if isinstance(op, func.CallOp)]
-
-
-def _inline(call: func.CallOp, function: func.FuncOp) -> None:
-    """Put the body of ``function`` in place of ``call``; the function stays as it is."""
-    copy = function.operation.clone()
-    block = copy.regions[0].blocks[0]
-    *ops, end = list(block.operations)
-    for argument, operand in zip(block.arguments, call.operands, strict=True):
-        argument.replace_all_uses_with(operand)
-    for op in ops:
-        op.operation.move_before(call.operation)
-    for result, value in zip(call.results, end.operands, strict=True):
-        result.replace_all_uses_with(value)
-    call.operation.erase()
-    copy.erase()
 
 
 def _refuse(op: ir.OpView, why: str) -> NoReturn:

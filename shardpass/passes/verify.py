@@ -33,6 +33,7 @@ from shardpass.mlir import (
 )
 from shardpass.passes.aliases import check_aliases
 from shardpass.passes.base import Look, Pass, Stage
+from shardpass.passes.frontend_attributes import SHARDING, sdy_entries
 from shardpass.passes.identities import (
     CONSTRAINTS,
     MANUAL_CALLS,
@@ -158,7 +159,9 @@ class _Check:
             self._mixed(f"{op.operation.name}", locate(op))
         if MHLO_SHARDING in attributes:
             self._mhlo_of_op(op, attributes[MHLO_SHARDING])
-        elif (target := call_target(op)) == SHARDING_CALL or target in MANUAL_CALLS:
+        elif SHARDING not in sdy_entries(attributes) and (
+            (target := call_target(op)) == SHARDING_CALL or target in MANUAL_CALLS
+        ):
             self.sink.error(
                 "missing-sharding",
                 f"the custom call @{target} carries no mhlo.sharding",
