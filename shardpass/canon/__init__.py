@@ -76,7 +76,7 @@ This layer needs numpy alone.
 
 from shardpass.canon.axes import AxisRef, DimSharding
 from shardpass.canon.hlo_sharding import HloKind, HloSharding, ShardGroup, SubgroupType
-from shardpass.canon.lowering import to_hlo
+from shardpass.canon.lowering import to_hlo, to_named_hlo
 from shardpass.canon.mesh import MeshShape
 from shardpass.canon.metadata import Metadata
 from shardpass.canon.named_hlo import NamedHlo
@@ -105,4 +105,5 @@ __all__ = [
     "is_equivalent",
     "manual_axes",
     "to_hlo",
+    "to_named_hlo",
 ]

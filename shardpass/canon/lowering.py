@@ -35,12 +35,26 @@ def to_hlo(sharding: TensorSharding, manual_axes: Sequence[str | AxisRef] = ()) 
     Raises:
       ShardingError: ``unknown-axis``; ``duplicate-axis`` for a manual axis that is used.
     """
+    return _lower(_named(sharding, manual_axes))
+
+
+def to_named_hlo(
+    sharding: TensorSharding, manual_axes: Sequence[str | AxisRef] = ()
+) -> HloSharding:
+    """As :func:`to_hlo`, for text that keeps the names (V3), as jaxlib 0.12 writes it.
+
+    Open dimensions and explicit replication are kept as well; priorities are not.
+    """
+    return named_to_hlo(_named(sharding, manual_axes))
+
+
+def _named(sharding: TensorSharding, manual_axes: Sequence[str | AxisRef]) -> NamedHlo:
     if not manual_axes:
-        return _lower(NamedHlo(sharding))
+        return NamedHlo(sharding)
     mesh = sharding.mesh
     manual = [AxisRef(axis) if isinstance(axis, str) else axis for axis in manual_axes]
     manual.sort(key=lambda axis: (mesh.axis_index(axis.name), axis.bounds(mesh)[0]))
-    return _lower(NamedHlo(sharding, tuple(manual)))
+    return NamedHlo(sharding, tuple(manual))
 
 
 def named_to_hlo(named: NamedHlo) -> HloSharding:

@@ -15,7 +15,9 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
 
 from shardpass.canon import HloSharding, MeshShape, TensorSharding
-from shardpass.diagnostics import ShardingError
+from shardpass.diagnostics import Diagnostic, ShardingError
+from shardpass.mlir.errors import hearing
+from shardpass.sharding.op_sharding import from_proto_bytes
 
 #: The attribute of Shardy's notation, on values of functions and on ops.
 SDY_SHARDING = "sdy.sharding"
@@ -102,15 +104,26 @@ class Shardings:
         key = (mesh_name, sharding)
         found = self._written.get(key)
         if found is None:
-            found = self._written[key] = ir.Attribute.parse(
-                sharding.to_sdy(mesh_name), self._context
-            )
+            found = self._written[key] = self._attribute(sharding.to_sdy(mesh_name))
         return found
 
     def write_per_value(self, shardings: Iterable[tuple[TensorSharding, str]]) -> ir.Attribute:
         """Shardings, each with the name of its mesh, as ``#sdy.sharding_per_value<[…]>``."""
         parts = ", ".join(s.to_sdy(name).removeprefix("#sdy.sharding") for s, name in shardings)
-        return ir.Attribute.parse(f"#sdy.sharding_per_value<[{parts}]>", self._context)
+        return self._attribute(f"#sdy.sharding_per_value<[{parts}]>")
+
+    def _attribute(self, text: str) -> ir.Attribute:
+        heard: list[Diagnostic] = []
+        try:
+            with hearing(self._context, heard.append):
+                return ir.Attribute.parse(text, self._context)
+        except ir.MLIRError:
+            why = heard[0].message if heard else "no reason given"
+            raise ShardingError(
+                "not-supported",
+                f"the installed Shardy does not take {text}: {why}",
+                help="a newer jaxlib may: kinds of reductions came with 0.12",
+            ) from None
 
     def name_of(self, mesh: MeshShape) -> str | None:
         """The symbol of a declared mesh that equals ``mesh``."""
@@ -118,18 +131,42 @@ class Shardings:
 
 
 def read_mhlo(attribute: ir.Attribute) -> HloSharding:
-    """An ``mhlo.sharding`` attribute, which is a string.
+    """An ``mhlo.sharding`` attribute: a string that holds XLA's text, or a serialized OpSharding.
 
     Raises:
-      ShardingError: what the grammar has against it.
+      ShardingError: what the grammar has against it, or the reader of protos; ``syntax`` for what
+        is no string.
     """
-    return _parse_mhlo(ir.StringAttr(attribute).value)
+    if not isinstance(attribute, ir.StringAttr):
+        raise ShardingError(
+            "syntax", f"a sharding is a string, not {attribute}", help='write "{devices=...}"'
+        )
+    data = attribute.value_bytes
+    return _parse_mhlo(data.decode()) if _is_text(data) else _parse_proto(data)
+
+
+def _is_text(data: bytes) -> bool:
+    """Whether this is meant as text.
+
+    A proto holds bytes that no text has, since it has small numbers for keys and lengths; only that
+    of ``{replicated}`` holds none at all.
+    """
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return False
+    return bool(text) and all(character >= " " or character in "\t\r\n" for character in text)
 
 
 @lru_cache(1024)
 def _parse_mhlo(text: str) -> HloSharding:
     """Remembered, as :func:`_parse` does."""
     return HloSharding.parse(text)
+
+
+@lru_cache(1024)
+def _parse_proto(data: bytes) -> HloSharding:
+    return from_proto_bytes(data)
 
 
 def write_mhlo(sharding: HloSharding, context: ir.Context) -> ir.StringAttr:

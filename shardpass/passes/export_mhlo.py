@@ -11,7 +11,14 @@ from typing import Any, ClassVar
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func, sdy, stablehlo
 
-from shardpass.canon import DimSharding, HloSharding, ShardGroup, TensorSharding, to_hlo
+from shardpass.canon import (
+    DimSharding,
+    HloSharding,
+    ShardGroup,
+    TensorSharding,
+    to_hlo,
+    to_named_hlo,
+)
 from shardpass.diagnostics import Sink
 from shardpass.mlir import (
     ADVANCE,
@@ -26,7 +33,7 @@ from shardpass.mlir import (
     visit,
     write_mhlo,
 )
-from shardpass.passes.base import Pass
+from shardpass.passes.base import Pass, option
 from shardpass.passes.dialect_attributes import is_of_dialect, rewrite_entries
 from shardpass.passes.frontend_attributes import FRONTEND_ATTRIBUTES, without_sdy_attributes
 from shardpass.passes.identities import (
@@ -57,7 +64,10 @@ class ExportMhlo(Pass):
     GSPMD knows (``@SPMDFullToShardShape``, ``@SPMDShardToFullShape``). Placement is kept exactly;
     what GSPMD's notation cannot say (axis names, priorities, openness of arguments) is gone.
 
-    Leaves alone: ops without a sharding.
+    With ``v3`` the text is that of jaxlib 0.12 and newer, which keeps the names, openness and
+    explicit replication: ``{mesh['x'=2,'y'=4], [{'x'}, {?}]}``.
+
+    Leaves alone: ops without a sharding; markers of other kinds, like those of host offloading.
     An error: a function that holds shardings and is called both inside and outside of a manual
     computation.
     Order: behind ``sp-propagate``; in front of ``sp-prepare-for-xla`` where something else than
@@ -66,9 +76,12 @@ class ExportMhlo(Pass):
 
     name: ClassVar[str] = "sp-export-mhlo"
 
+    v3: bool = option(False, help="write shardings with the names of their axes (XLA's V3)")
+
     def run(self, root: ir.Operation, sink: Sink) -> None:
         """Export ``root``."""
-        export = _Export(Shardings(root), sink, of_functions(root))
+        lower = _lowered_by_name if self.v3 else _lowered
+        export = _Export(Shardings(root), sink, of_functions(root), lower)
         visit(root, export.look)
         if sink.has_errors:
             return
@@ -86,6 +99,11 @@ def _lowered(sharding: TensorSharding, manual: ManualAxes) -> HloSharding:
     return to_hlo(sharding, [axis for axis in manual if axis in sharding.mesh.names])
 
 
+@lru_cache(1024)
+def _lowered_by_name(sharding: TensorSharding, manual: ManualAxes) -> HloSharding:
+    return to_named_hlo(sharding, [axis for axis in manual if axis in sharding.mesh.names])
+
+
 class _Export:
     """One module's shardings on their way out; each distinct attribute is converted once.
 
@@ -97,11 +115,13 @@ class _Export:
         shardings: Shardings,
         sink: Sink,
         of_functions: Mapping[str, ManualAxes],
+        lower: Callable[[TensorSharding, ManualAxes], HloSharding],
         manual: ManualAxes = (),
     ) -> None:
         self.shardings = shardings
         self._sink = sink
         self._of_functions = of_functions
+        self._lower = lower
         self._manual = manual
         self._special: list[ir.Operation] = []
         self._inside: list[_Export] = []
@@ -112,7 +132,7 @@ class _Export:
         """The ``mhlo.sharding`` for a ``#sdy.sharding``."""
         found = self._of_value.get(attribute)
         if found is None:
-            sharding = _lowered(self.shardings.read(attribute), self._manual)
+            sharding = self._lower(self.shardings.read(attribute), self._manual)
             found = self._of_value[attribute] = write_mhlo(sharding, attribute.context)
         return found
 
@@ -121,7 +141,7 @@ class _Export:
         found = self._of_op.get(attribute)
         if found is None:
             given = self.shardings.read_per_value(attribute)
-            parts = [_lowered(sharding, self._manual) for sharding in given]
+            parts = [self._lower(sharding, self._manual) for sharding in given]
             whole = parts[0] if len(parts) == 1 else HloSharding.tuple_of(parts)
             found = self._of_op[attribute] = write_mhlo(whole, attribute.context)
         return found
@@ -145,11 +165,14 @@ class _Export:
         return ADVANCE
 
     def _look_inside(self, op: ir.Operation, manual: ManualAxes) -> _Export:
-        inside = _Export(self.shardings, self._sink, self._of_functions, manual)
+        inside = self._with(manual)
         self._inside.append(inside)
         for inner in op.regions[0].blocks[0].operations:
             visit(inner, inside.look)
         return inside
+
+    def _with(self, manual: ManualAxes) -> _Export:
+        return _Export(self.shardings, self._sink, self._of_functions, self._lower, manual)
 
     def rewrite_special(self) -> None:
         for inside in self._inside:
@@ -232,7 +255,7 @@ class _Export:
 
     def manual_computation(self, op: sdy.ManualComputationOp) -> None:
         """The body in place of the op, between the calls that go from whole values to shards."""
-        inside = _Export(self.shardings, self._sink, self._of_functions, self._manual + axes_of(op))
+        inside = self._with(self._manual + axes_of(op))
         body = op.regions[0].blocks[0]
         *ops, end = list(body.operations)
         with op.context, op.location, ir.InsertionPoint(op.operation):
@@ -269,7 +292,7 @@ class _Export:
         sharding: TensorSharding,
         target: str = SHARDING_CALL,
     ) -> ir.Value:
-        text = str(_lowered(sharding, self._manual))
+        text = str(self._lower(sharding, self._manual))
         return self._custom_call(target, value, kind, text, _open_dimensions(sharding)).results[0]
 
     def _custom_call(

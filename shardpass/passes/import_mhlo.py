@@ -116,7 +116,10 @@ class ImportMhlo(Pass):
             return
         importing.manual_regions(root)
         for op in [op for op in operations(root) if mhlo_shardings(op)]:
-            importing.op(op)
+            try:
+                importing.op(op)
+            except ShardingError as error:
+                sink.report_error(error.about(op.operation.name, location=locate(op)))
         devices = max((m.size for m in (*declared, mesh) if m is not None), default=1)
         if devices > 1 and num_partitions(root) in (None, 1):
             set_num_partitions(root, devices)
@@ -143,7 +146,7 @@ def mesh_for(
     distinct = list(dict.fromkeys(values))
     if wanted is not None:
         for sharding in distinct:
-            from_hlo(sharding, sharding.rank or 0, wanted)
+            from_hlo(sharding, _rank_said(sharding), wanted)
         return wanted
     for mesh in declared if distinct else ():
         with contextlib.suppress(ShardingError):
@@ -151,7 +154,7 @@ def mesh_for(
     # A named sharding says more than its tiles do. Where the first has axes for all, they are kept.
     named = [sharding for sharding in distinct if sharding.named is not None]
     for sharding in sorted(named, key=lambda sharding: sharding.tile is None):
-        mesh = from_hlo(sharding, sharding.rank or 0).mesh
+        mesh = from_hlo(sharding, _rank_said(sharding)).mesh
         if mesh.axes:
             with contextlib.suppress(ShardingError):
                 return mesh_for(distinct, mesh, count)
@@ -163,6 +166,12 @@ def mesh_for(
         return MeshShape((("_axis_0", count),))
     # For the values beside those of single devices, which are said to be whole.
     return MeshShape() if HloKind.MAXIMAL in kinds else None
+
+
+def _rank_said(sharding: HloSharding) -> int:
+    """The rank of a value that may have ``sharding``."""
+    dims = sharding.named.sharding.dims if sharding.named else ()
+    return sharding.rank or len(dims)
 
 
 class _Import:

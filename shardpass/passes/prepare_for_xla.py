@@ -11,7 +11,7 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func, sdy, stablehlo
 
 from shardpass.canon.mlir_string import quote, symbol
-from shardpass.diagnostics import Sink
+from shardpass.diagnostics import ShardingError, Sink
 from shardpass.mlir import (
     MHLO_SHARDING,
     SDY_SHARDING,
@@ -19,7 +19,9 @@ from shardpass.mlir import (
     mesh_ops,
     meshes_of,
     operations,
+    read_mhlo,
     with_entry,
+    write_mhlo,
 )
 from shardpass.passes.base import Pass
 from shardpass.passes.dialect_attributes import is_of_dialect, rewrite_entries
@@ -28,6 +30,8 @@ from shardpass.passes.dialect_attributes import is_of_dialect, rewrite_entries
 _CONTROL_FLOW: Final = (stablehlo.WhileOp, stablehlo.CaseOp, stablehlo.IfOp)
 _STABLEHLO_MESH: Final = "stablehlo.mesh"
 _RULE: Final = "sdy.sharding_rule"
+#: What is in the text of every named sharding.
+_NAMED: Final = (b"mesh[", b"single_device[", b"maximal_mesh[")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,13 +45,14 @@ class PrepareForXla(Pass):
       ops. ``mhlo.sharding`` goes from there too (the same error on 0.12.0.1): GSPMD finds what a
       loop carries from its body and from what goes into it.
     * ``sdy.sharding_rule`` goes: XLA stops at it with "Failed to get shape".
+    * Named (V3) ``mhlo.sharding`` becomes tiles: GSPMD aborts the process on one with manual axes.
     * ``@empty_mesh``, which JAX declares for typed PRNG keys, is merged into the module's own mesh:
       XLA takes one.
     * A mesh axis whose name has to be escaped (``дата``, ``a"b``) is called ``axis_0`` and so on,
       a mesh whose name has to be quoted ``mesh_0``: XLA reads back no escapes of MLIR's (an abort
       on jaxlib 0.10.2). Nothing is lost, since the names do not come out of XLA.
 
-    Leaves alone: everything else, ``mhlo.sharding`` of other ops included. Order: last.
+    Leaves alone: everything else, other ``mhlo.sharding`` included. Order: last.
     """
 
     name: ClassVar[str] = "sp-prepare-for-xla"
@@ -64,6 +69,10 @@ class PrepareForXla(Pass):
                 del op.attributes[_RULE]
             if isinstance(op, sdy.ReshardOp):
                 resharded.append(op)
+            if MHLO_SHARDING in op.attributes:
+                op.attributes[MHLO_SHARDING] = _tiled(op.attributes[MHLO_SHARDING])
+            if isinstance(op, func.FuncOp):
+                rewrite_entries(op, _entries_tiled)
         for op in resharded:
             _to_constraint(op)
         _rename_meshes(root)
@@ -76,6 +85,25 @@ def _to_constraint(op: sdy.ReshardOp) -> None:
         constraint = sdy.ShardingConstraintOp(op.operands[0], op.attributes["sharding"])
     op.results[0].replace_all_uses_with(constraint.results[0])
     op.erase()
+
+
+def _tiled(attribute: ir.Attribute) -> ir.Attribute:
+    """An ``mhlo.sharding`` without the names of axes, if it has some and can be read."""
+    if not isinstance(attribute, ir.StringAttr):
+        return attribute
+    if not any(word in attribute.value_bytes for word in _NAMED):
+        return attribute
+    try:
+        return write_mhlo(read_mhlo(attribute).without_names(), attribute.context)
+    except ShardingError:
+        return attribute
+
+
+def _entries_tiled(entries: ir.DictAttr) -> ir.DictAttr:
+    if MHLO_SHARDING not in entries:
+        return entries
+    tiled = _tiled(entries[MHLO_SHARDING])
+    return entries if tiled == entries[MHLO_SHARDING] else with_entry(entries, MHLO_SHARDING, tiled)
 
 
 def _merge_empty_meshes(root: ir.Operation) -> None:

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.extend.mlir import ir
-from strategies import mesh_shapes, tensor_shardings
+from jax.extend.sharding import get_hlo_sharding_from_serialized_proto
+from strategies import hlo_shardings, mesh_shapes, tensor_shardings
 
 from shardpass.canon import HloSharding, MeshShape, TensorSharding
 from shardpass.diagnostics import ShardingError
@@ -146,6 +147,55 @@ def test_mhlo_shardings_are_strings() -> None:
     assert read_mhlo(attribute) == sharding
     with pytest.raises(ShardingError):
         read_mhlo(ir.StringAttr.get("{devices=[banana", context=context))
+
+
+def as_proto(text: str) -> bytes:
+    """The serialized OpSharding that XLA makes of its text."""
+    by_xla = type(get_hlo_sharding_from_serialized_proto(b""))
+    return by_xla.from_string(text).to_proto().SerializeToString()
+
+
+@given(hlo_shardings())
+def test_mhlo_shardings_may_be_protos(sharding: HloSharding) -> None:
+    attribute = ir.StringAttr.get(as_proto(str(sharding)), context=make_context())
+    assert read_mhlo(attribute) == sharding
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{replicated}",
+        "{maximal device=200}",
+        "{devices=[64,40]<=[2560]}",
+        '{replicated metadata={op_name="a long name, so that its length is a printable byte"}}',
+        "{{replicated}, {devices=[33]<=[33]}}",
+        "{replicated shard_as 40}",
+    ],
+)
+def test_protos_that_are_nearly_text(text: str) -> None:
+    attribute = ir.StringAttr.get(as_proto(text), context=make_context())
+    assert read_mhlo(attribute) == HloSharding.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"\x08\x63", "no type 99"),
+        (b"\x08\x03\x1a\xff", "a number without an end"),
+        (b"\xff", "without an end"),
+    ],
+)
+def test_bytes_that_are_no_proto(data: bytes, said: str) -> None:
+    with pytest.raises(ShardingError, match=said) as caught:
+        read_mhlo(ir.StringAttr.get(data, context=make_context()))
+    assert caught.value.slug == "syntax"
+
+
+def test_what_is_no_string_is_refused() -> None:
+    attribute = ir.Attribute.parse("3 : i32", make_context())
+    with pytest.raises(ShardingError, match="a sharding is a string, not 3 : i32") as caught:
+        read_mhlo(attribute)
+    assert caught.value.slug == "syntax"
 
 
 def test_device_counts() -> None:

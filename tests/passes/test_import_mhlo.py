@@ -1,5 +1,6 @@
 """``sp-import-mhlo``: XLA's answers, laws against the export, and what no mesh can hold."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
+from jax.extend.sharding import get_hlo_sharding_from_serialized_proto
 
 from shardpass import ShardingError
 from shardpass.canon import HloSharding, MeshShape, TensorSharding, is_equivalent, to_hlo
@@ -204,6 +206,57 @@ def test_bad_input(text: str, slug: str, said: str) -> None:
     assert slug in [fault.slug for fault in caught.value.diagnostics]
     assert said in "\n".join(str(fault) for fault in caught.value.diagnostics)
     assert module.text() == before
+
+
+def as_protos(text: str) -> str:
+    """``text`` with a serialized proto, written by XLA, for the text of each sharding."""
+    by_xla = type(get_hlo_sharding_from_serialized_proto(b""))
+
+    def proto(match: re.Match[str]) -> str:
+        data = by_xla.from_string(match[1]).to_proto().SerializeToString()
+        escaped = "".join("\\" + f"{byte:02X}" for byte in data)
+        return f'mhlo.sharding = "{escaped}"'
+
+    return re.sub(r'mhlo\.sharding = "([^"]*)"', proto, text)
+
+
+CONSTRAINED = """
+module attributes {mhlo.num_partitions = 8 : i32} {
+func.func @main(%a: tensor<8x8xf32> {mhlo.sharding = "{devices=[4,2]<=[2,4]T(1,0)}"})
+    -> (tensor<8x8xf32> {mhlo.sharding = "{replicated}"}) {
+  %0 = stablehlo.custom_call @Sharding(%a) {backend_config = "unspecified_dims=[1]",
+    mhlo.sharding = "{devices=[2,1,4]<=[8] last_tile_dim_replicate}"}
+    : (tensor<8x8xf32>) -> tensor<8x8xf32>
+  %1:2 = stablehlo.custom_call @f(%0) {
+    mhlo.sharding = "{{devices=[8,1]<=[8]}, {maximal device=3}}"}
+    : (tensor<8x8xf32>) -> (tensor<8x8xf32>, tensor<8xf32>)
+  return %1#0 : tensor<8x8xf32>
+}
+}"""
+
+
+def test_serialized_protos_are_read_like_text() -> None:
+    protos = as_protos(CONSTRAINED)
+    assert "devices" not in protos
+    assert imported(protos).text() == imported(CONSTRAINED).text()
+
+
+def test_serialized_protos_are_verified_like_text() -> None:
+    bad = CONSTRAINED.replace(
+        'tensor<8x8xf32> {mhlo.sharding = "{dev', 'tensor<6x8xf32> {mhlo.sharding = "{dev'
+    )
+    bad = bad.replace("@Sharding(%a)", "@Sharding(%b)").replace(
+        "%a: tensor", "%b: tensor<8x8xf32>, %a: tensor"
+    )
+    (fault,) = faults(as_protos(bad), "sp-verify")
+    assert (fault.slug, fault.message) == (
+        "indivisible",
+        'argument 1 ("arg1"), dimension 0: 6 elements into 4 pieces',
+    )
+    broken = CONSTRAINED.replace("{replicated}", "\\08\\63")
+    (fault,) = faults(broken, "sp-verify")
+    assert fault.slug == "syntax"
+    assert "result 0" in fault.message
 
 
 # Laws --------------------------------------------------------------------------------------------
