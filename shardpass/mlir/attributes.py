@@ -141,8 +141,7 @@ def read_mhlo(attribute: ir.Attribute) -> HloSharding:
         raise ShardingError(
             "syntax", f"a sharding is a string, not {attribute}", help='write "{devices=...}"'
         )
-    data = attribute.value_bytes
-    return _parse_mhlo(data.decode()) if _is_text(data) else _parse_proto(data)
+    return _parse_mhlo(attribute.value_bytes)
 
 
 def _is_text(data: bytes) -> bool:
@@ -159,14 +158,9 @@ def _is_text(data: bytes) -> bool:
 
 
 @lru_cache(1024)
-def _parse_mhlo(text: str) -> HloSharding:
+def _parse_mhlo(data: bytes) -> HloSharding:
     """Remembered, as :func:`_parse` does."""
-    return HloSharding.parse(text)
-
-
-@lru_cache(1024)
-def _parse_proto(data: bytes) -> HloSharding:
-    return from_proto_bytes(data)
+    return HloSharding.parse(data.decode()) if _is_text(data) else from_proto_bytes(data)
 
 
 def write_mhlo(sharding: HloSharding, context: ir.Context) -> ir.StringAttr:

@@ -56,6 +56,17 @@ def test_passes_on_a_module_of_ones_own(tmp_path: Path) -> None:
     ]
 
 
+def test_convert() -> None:
+    found = figures("convert.py", "--layers", "2", "--few-layers", "1", "--repeat", "1")
+    assert list(found) == [
+        "llama, 2 layers: export over native",
+        "llama, 2 layers: import over native",
+        "time per op, llama, 2 layers over llama, 1 layers: export",
+        "time per op, llama, 2 layers over llama, 1 layers: import",
+        "the mesh of 500 assignments over 4,096 devices over native",
+    ]
+
+
 def test_mhlo_text() -> None:
     found = figures("mhlo_text.py", "--repeat", "1")
     assert list(found) == [
@@ -85,7 +96,7 @@ def test_a_missed_bound_is_an_exit_code_only_when_asked(monkeypatch: pytest.Monk
     assert ratios.exit_code(plain) == 0
 
 
-@pytest.mark.parametrize("name", ["passes.py", "mhlo_text.py", "import_time.py", "llama.py"])
+@pytest.mark.parametrize("name", ["passes.py", "convert.py", "mhlo_text.py", "import_time.py", "llama.py"])
 def test_help(name: str) -> None:
     run = run_bench(name, "--help")
     assert run.returncode == 0
