@@ -226,7 +226,7 @@ class _Export:
         value = op.operands[0]
         member = ShardGroup(ir.IntegerAttr(op.attributes["group_id"]).value, exact=True)
         sharding = replace(HloSharding.unknown(), group=member)
-        with op.context, op.location, ir.InsertionPoint(op.operation):
+        with op.context, op.location, _behind(value):
             call = self._custom_call(SHARDING_CALL, value, value.type, str(sharding))
             call.attributes["has_side_effect"] = ir.BoolAttr.get(True)
         value.replace_all_uses_except(call.results[0], [call.operation, op.operation])
@@ -340,6 +340,14 @@ _REWRITES: dict[str, Callable[[_Export, Any], None]] = {
     **{kind.OPERATION_NAME: _Export.collective for kind in COLLECTIVES},
     **{kind.OPERATION_NAME: _Export.mark for kind in MARKS},
 }
+
+
+def _behind(value: ir.Value) -> ir.InsertionPoint:
+    """Where ``value`` has just been made, so that whatever uses it comes later."""
+    owner = value.owner
+    if isinstance(owner, ir.Block):
+        return ir.InsertionPoint.at_block_begin(owner)
+    return ir.InsertionPoint.after(owner.operation)
 
 
 def _without_idle_priority(dim: DimSharding) -> DimSharding:

@@ -27,7 +27,6 @@ from shardpass.mlir import (
     argument_attributes,
     locate,
     operations,
-    read_mhlo,
     result_attributes,
     set_argument_attributes,
     set_result_attributes,
@@ -101,6 +100,10 @@ class RoundTrip:
         of_module = sdy_entries(self._root.attributes)
         if not noted and not of_module:
             return False
+        for call in [op for op in noted if call_target(op)]:
+            flatten(call)
+        # HLO hands the strings of a call on to what takes its tuple apart, which is gone now.
+        noted = [op for op in operations(self._root) if _is_noted(op)]
         is_telling = bool(_TELLING & of_module.keys()) or any(map(_tells, noted))
         for name, mesh in self._reader.declare(of_module):
             self._written.declare(mesh, name)
@@ -114,7 +117,7 @@ class RoundTrip:
             if isinstance(op, func.FuncOp):
                 continue
             with _Reporting(self._sink):
-                self._op(flatten(op) if call_target(op) else op, results)
+                self._op(op, results)
         for op in results:
             with _Reporting(self._sink):
                 self._result(op)
@@ -322,17 +325,14 @@ class RoundTrip:
     def _drop_repeated(self) -> None:
         """Drop ``mhlo.sharding`` where it decides nothing beside what was read.
 
-        XLA writes it on what it makes of the ops, and gives results that nobody annotated
-        ``{replicated}``. What is asked for by a call or an argument of its own stays.
+        XLA writes it on what it makes of the ops, and gives the results of a function that of the
+        op that makes them, or ``{replicated}``. What a call or an argument says of its own stays.
         """
         for op in operations(self._root):
             if isinstance(op, func.FuncOp):
                 before = result_attributes(op)
-                after = [
-                    with_entry(e, MHLO_SHARDING, None) if _says_nothing(e) else e for e in before
-                ]
-                if after != before:
-                    set_result_attributes(op, after)
+                if any(MHLO_SHARDING in entries for entries in before):
+                    set_result_attributes(op, [with_entry(e, MHLO_SHARDING, None) for e in before])
             elif MHLO_SHARDING in op.attributes and op.operation.name not in _KEEPS_MHLO:
                 target = call_target(op)
                 if target != SHARDING_CALL and target not in MANUAL_CALLS:
@@ -418,7 +418,3 @@ def _combine_of(op: ir.OpView) -> ir.OpView | None:
         return None
     user = next(iter(users)).opview
     return user if call_target(user) == _COMBINE else None
-
-
-def _says_nothing(entries: ir.DictAttr) -> bool:
-    return MHLO_SHARDING in entries and read_mhlo(entries[MHLO_SHARDING]).is_replicated

@@ -96,7 +96,9 @@ def test_a_missed_bound_is_an_exit_code_only_when_asked(monkeypatch: pytest.Monk
     assert ratios.exit_code(plain) == 0
 
 
-@pytest.mark.parametrize("name", ["passes.py", "convert.py", "mhlo_text.py", "import_time.py", "llama.py"])
+@pytest.mark.parametrize(
+    "name", ["passes.py", "convert.py", "mhlo_text.py", "import_time.py", "llama.py"]
+)
 def test_help(name: str) -> None:
     run = run_bench(name, "--help")
     assert run.returncode == 0
