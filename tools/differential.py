@@ -27,7 +27,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -50,6 +50,7 @@ from shardpass.mlir import (
 from shardpass.passes.inlining import callees_of, functions_of
 
 Question = Literal["export", "round trip", "import"]
+Oracle = Literal["export", "import"]
 
 #: Ours says the axes that the tiles say. jaxlib 0.10 drops them; 0.12 adds those of the replicas,
 #: which hold finished values.
@@ -73,7 +74,7 @@ class Difference:
     told: str
 
 
-def ask(texts: Sequence[str], what: Literal["export", "import"]) -> list[str | None]:
+def ask(texts: Sequence[str], what: Oracle) -> list[str | None]:
     """What XLA makes of each module: text, or ``None`` where it aborted or gave nothing."""
     answers: list[str | None] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -278,6 +279,10 @@ def _one_failed(
     return Difference(question, seed, "XLA aborts", text)
 
 
+#: Compares ours with XLA's answer to the module of a seed.
+Compare = Callable[[int, str, str | None], Iterator[Difference]]
+
+
 def run(seed: int, count: int) -> tuple[list[Difference], Counter[str]]:
     """All differences in ``count`` modules each way, from ``seed`` on, and what was counted."""
     seeds = range(seed, seed + count)
@@ -286,11 +291,12 @@ def run(seed: int, count: int) -> tuple[list[Difference], Counter[str]]:
     theirs = {seed: gspmd_module(random.Random(seed)) for seed in seeds}
     found: list[Difference] = []
     counted: Counter[str] = Counter()
-    for question, texts, what, compare in (
+    questions: tuple[tuple[Question, dict[int, str], Oracle, Compare], ...] = (
         ("export", plain, "export", compare_exports),
         ("round trip", ours, "export", compare_round_trips),
         ("import", theirs, "import", compare_imports),
-    ):
+    )
+    for question, texts, what, compare in questions:
         answers = ask(list(texts.values()), what)
         counted[f"{question}: modules"] = count
         counted[f"{question}: XLA aborts or gives nothing"] = answers.count(None)

@@ -24,7 +24,7 @@ def exported(text: str) -> str | None:
     """The module as it comes back from HLO, with all that XLA wrote on the way there."""
     from jax.extend.mlir import ir
     from jax.interpreters import mlir
-    from jaxlib import _jax  # noqa: TID251 - XLA's own exporter, as an oracle.
+    from jaxlib import _jax  # noqa: TID251  # pyright: ignore - XLA's own exporter.
 
     try:
         computation = _jax.mlir.mlir_module_to_xla_computation(
@@ -51,7 +51,7 @@ class Importer:
         import jax
         from jax.extend.mlir import ir
         from jax.interpreters import mlir
-        from jaxlib import _jax, xla_client  # noqa: TID251 - The compiler itself, as an oracle.
+        from jaxlib import _jax, xla_client  # noqa: TID251  # pyright: ignore - XLA's compiler.
 
         options: Any = xla_client.CompileOptions()
         build = options.executable_build_options

@@ -38,3 +38,17 @@ sdy.mesh @mesh = <["x"=2, "y"=4]>
 func.func @plain(%a: tensor<8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}]>}) {
   return
 }
+
+// -----
+
+// Tiles over another number of devices than the first.
+
+sdy.mesh @mesh = <["x"=2, "y"=4]>
+sdy.mesh @half = <["x"=4]>
+
+func.func @two_meshes(%a: tensor<8x8xf32>) -> tensor<8x8xf32> {
+  %0 = stablehlo.abs %a {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{"x"}, {}]>]>} : tensor<8x8xf32>
+  // expected-error @+1 {{error[device-count]: {devices=[4,1]<=[4]} is for 4 devices, and {devices=[2,1,4]<=[8] last_tile_dim_replicate} is for 8}}
+  %1 = stablehlo.abs %0 {sdy.sharding = #sdy.sharding_per_value<[<@half, [{"x"}, {}]>]>} : tensor<8x8xf32>
+  return %1 : tensor<8x8xf32>
+}

@@ -57,3 +57,27 @@ func.func @half_a_region(%a: tensor<8xf32>) -> tensor<4xf32> {
   %0 = stablehlo.custom_call @xla.sdy.GlobalToLocalShape(%a) : (tensor<8xf32>) -> tensor<4xf32>
   return %0 : tensor<4xf32>
 }
+
+// -----
+
+// expected-error @+1 {{error[misplaced-sharding]: func.func carries an mhlo.sharding, and has no value that it could lay out}}
+func.func @of_a_function() attributes {mhlo.sharding = "{devices=[8]<=[8]}"} {
+  // expected-error @+1 {{error[misplaced-sharding]: func.return carries an mhlo.sharding}}
+  return {mhlo.sharding = "{devices=[8]<=[8]}"}
+}
+
+// -----
+
+// expected-error @+1 {{error[dynamic-shape]: argument 0 ("arg0") is tensor<?xf32>: a dimension without a static size cannot be cut}}
+func.func @dynamic(%a: tensor<?xf32> {mhlo.sharding = "{devices=[8]<=[8]}"}) {
+  return
+}
+
+// -----
+
+module attributes {mhlo.num_partitions = 4 : i32} {
+// expected-error @+1 {{error[device-count]: argument 0 ("arg0"): {devices=[8]<=[8]} is for 8 devices, there are 4}}
+func.func @another_count(%a: tensor<8xf32> {mhlo.sharding = "{devices=[8]<=[8]}"}) {
+  return
+}
+}

@@ -67,6 +67,7 @@ SLUGS: Final[dict[str, str]] = {
     "mixed-notations": "one value with both an sdy and an mhlo sharding",
     "unpaired-manual": "a manual region that is entered but not left, or the reverse",
     "missing-sharding": "a custom call that must carry a sharding and does not",
+    "misplaced-sharding": "a sharding on something that is, or makes, no value",
     "propagation-stopped": "a value where propagation did not go on, and why",
     "uneven-rewritten": "an uneven sharding that propagation changes",
     # runtime

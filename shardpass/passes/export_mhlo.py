@@ -34,6 +34,7 @@ from shardpass.mlir import (
     write_mhlo,
 )
 from shardpass.passes.base import Pass, option
+from shardpass.passes.device_counts import DeviceCounts
 from shardpass.passes.dialect_attributes import is_of_dialect, rewrite_entries
 from shardpass.passes.frontend_attributes import FRONTEND_ATTRIBUTES, without_sdy_attributes
 from shardpass.passes.identities import (
@@ -69,7 +70,7 @@ class ExportMhlo(Pass):
 
     Leaves alone: ops without a sharding; markers of other kinds, like those of host offloading.
     An error: a function that holds shardings and is called both inside and outside of a manual
-    computation.
+    computation; tiles over another number of devices than the module, or other tiles, are for.
     Order: behind ``sp-propagate``; in front of ``sp-prepare-for-xla`` where something else than
     ``shardpass run`` compiles the module, since XLA dies of a sharding on a loop that it rewrites.
     """
@@ -81,7 +82,8 @@ class ExportMhlo(Pass):
     def run(self, root: ir.Operation, sink: Sink) -> None:
         """Export ``root``."""
         lower = _lowered_by_name if self.v3 else _lowered
-        export = _Export(Shardings(root), sink, of_functions(root), lower)
+        counts = DeviceCounts(num_partitions(root), sink)
+        export = _Export(Shardings(root), sink, of_functions(root), lower, counts)
         visit(root, export.look)
         if sink.has_errors:
             return
@@ -116,32 +118,39 @@ class _Export:
         sink: Sink,
         of_functions: Mapping[str, ManualAxes],
         lower: Callable[[TensorSharding, ManualAxes], HloSharding],
+        counts: DeviceCounts,
         manual: ManualAxes = (),
     ) -> None:
         self.shardings = shardings
         self._sink = sink
         self._of_functions = of_functions
         self._lower = lower
+        self._counts = counts
         self._manual = manual
         self._special: list[ir.Operation] = []
         self._inside: list[_Export] = []
         self._of_value: dict[ir.Attribute, ir.StringAttr] = {}
         self._of_op: dict[ir.Attribute, ir.StringAttr] = {}
 
-    def of_value(self, attribute: ir.Attribute) -> ir.StringAttr:
-        """The ``mhlo.sharding`` for a ``#sdy.sharding``."""
+    def _tiles(self, sharding: TensorSharding, op: ir.Operation | ir.OpView) -> HloSharding:
+        found = self._lower(sharding, self._manual)
+        self._counts.check(found, op)
+        return found
+
+    def of_value(self, attribute: ir.Attribute, op: ir.OpView) -> ir.StringAttr:
+        """The ``mhlo.sharding`` for a ``#sdy.sharding`` that was found at ``op``."""
         found = self._of_value.get(attribute)
         if found is None:
-            sharding = self._lower(self.shardings.read(attribute), self._manual)
+            sharding = self._tiles(self.shardings.read(attribute), op)
             found = self._of_value[attribute] = write_mhlo(sharding, attribute.context)
         return found
 
-    def of_op(self, attribute: ir.Attribute) -> ir.StringAttr:
-        """The ``mhlo.sharding`` for a ``#sdy.sharding_per_value``."""
+    def of_op(self, attribute: ir.Attribute, op: ir.Operation | ir.OpView) -> ir.StringAttr:
+        """The ``mhlo.sharding`` for a ``#sdy.sharding_per_value`` that was found at ``op``."""
         found = self._of_op.get(attribute)
         if found is None:
             given = self.shardings.read_per_value(attribute)
-            parts = [self._lower(sharding, self._manual) for sharding in given]
+            parts = [self._tiles(sharding, op) for sharding in given]
             whole = parts[0] if len(parts) == 1 else HloSharding.tuple_of(parts)
             found = self._of_op[attribute] = write_mhlo(whole, attribute.context)
         return found
@@ -172,7 +181,9 @@ class _Export:
         return inside
 
     def _with(self, manual: ManualAxes) -> _Export:
-        return _Export(self.shardings, self._sink, self._of_functions, self._lower, manual)
+        return _Export(
+            self.shardings, self._sink, self._of_functions, self._lower, self._counts, manual
+        )
 
     def rewrite_special(self) -> None:
         for inside in self._inside:
@@ -187,7 +198,7 @@ class _Export:
         if len(attributes) > (placed is not None):
             self._other_attributes(op)
         if placed is not None:
-            attributes[MHLO_SHARDING] = self.of_op(placed)
+            attributes[MHLO_SHARDING] = self.of_op(placed, op)
             del attributes[SDY_SHARDING]
 
     def _other_attributes(self, op: ir.Operation | ir.OpView) -> None:
@@ -203,14 +214,14 @@ class _Export:
             list_replica_groups(op, self.shardings.meshes)
 
     def function(self, function: func.FuncOp) -> None:
-        rewrite_entries(function, self._entries)
+        rewrite_entries(function, lambda entries: self._entries(entries, function))
         self._attributes(function)
 
     def constant(self, op: ir.OpView) -> None:
         placed = op.attributes.get(SDY_SHARDING)
         constant = replace_by_constant(op)
         if placed is not None:
-            constant.attributes[MHLO_SHARDING] = self.of_op(placed)
+            constant.attributes[MHLO_SHARDING] = self.of_op(placed, constant)
 
     def constraint(self, op: ir.OpView) -> None:
         self._call(op, op.attributes["sharding"])
@@ -292,8 +303,11 @@ class _Export:
         sharding: TensorSharding,
         target: str = SHARDING_CALL,
     ) -> ir.Value:
-        text = str(self._lower(sharding, self._manual))
-        return self._custom_call(target, value, kind, text, _open_dimensions(sharding)).results[0]
+        lowered = self._lower(sharding, self._manual)
+        config = _open_dimensions(sharding)
+        call = self._custom_call(target, value, kind, str(lowered), config)
+        self._counts.check(lowered, call)
+        return call.results[0]
 
     def _custom_call(
         self, target: str, value: ir.Value, kind: ir.Type, sharding: str, config: str = ""
@@ -319,13 +333,13 @@ class _Export:
         op.results[0].replace_all_uses_with(moved)
         op.operation.erase()
 
-    def _entries(self, entries: ir.DictAttr) -> ir.DictAttr:
+    def _entries(self, entries: ir.DictAttr, function: func.FuncOp) -> ir.DictAttr:
         found = entries_of(entries)
         kept = {name: value for name, value in found.items() if not is_of_dialect(name)}
         if len(kept) == len(found):
             return entries
         if SDY_SHARDING in found:
-            kept[MHLO_SHARDING] = self.of_value(found[SDY_SHARDING])
+            kept[MHLO_SHARDING] = self.of_value(found[SDY_SHARDING], function)
         return ir.DictAttr.get(kept, context=entries.context)
 
 

@@ -25,6 +25,7 @@ from shardpass.mlir import (
     MHLO_SHARDING,
     SDY_SHARDING,
     argument_attributes,
+    entry_function,
     locate,
     operations,
     result_attributes,
@@ -134,10 +135,8 @@ class RoundTrip:
         ):
             if name not in of_module:
                 continue
-            function = next((op for op in _functions(self._root) if op.name.value == "main"), None)
-            if function is None:
-                continue
             with _Reporting(self._sink):
+                function = entry_function(self._root)
                 shardings = self._reader.per_value(name, of_module[name], function)
                 before = read(function)
                 if len(shardings) != len(before):
@@ -380,10 +379,6 @@ def _tells(op: ir.OpView) -> bool:
 def _placed(entries: ir.DictAttr, sharding: ir.Attribute) -> ir.DictAttr:
     """``entries`` with ``sharding``, and without what says the same to GSPMD."""
     return with_entry(with_entry(entries, MHLO_SHARDING, None), SDY_SHARDING, sharding)
-
-
-def _functions(root: ir.Operation) -> list[func.FuncOp]:
-    return [op for op in root.regions[0].blocks[0].operations if isinstance(op, func.FuncOp)]
 
 
 def _function_of(op: ir.OpView) -> func.FuncOp:

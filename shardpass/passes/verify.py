@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import ClassVar
 
 from jax.extend.mlir import ir
-from jax.extend.mlir.dialects import func
+from jax.extend.mlir.dialects import func, sdy, stablehlo
 
 from shardpass.canon import HloSharding, TensorSharding
 from shardpass.canon.shapes import sizes_that_fit
@@ -42,6 +42,9 @@ from shardpass.passes.identities import (
 )
 from shardpass.passes.manual_regions import check_manual_regions
 
+#: Ops that declare something, or end a body.
+_WITHOUT_VALUES = (sdy.MeshOp, sdy.ReturnOp, func.ReturnOp, stablehlo.ReturnOp)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Verify(Pass):
@@ -50,7 +53,7 @@ class Verify(Pass):
     Errors: ``mhlo.sharding`` text that XLA would ignore or abort on (grammar, rank, device count,
     repeated ids), both notations on one value, a dimension of an argument or result that its pieces
     do not divide, a donated argument whose result has another shard shape, ``@Sharding`` calls
-    without a sharding, manual regions that are entered and not left.
+    without a sharding, shardings on what is no value, manual regions that are entered and not left.
     Warnings: uneven dimensions inside the program, a donated argument whose result lies otherwise.
 
     Leaves alone: what Shardy's own verifier checks whenever a module is parsed.
@@ -67,6 +70,7 @@ class Verify(Pass):
         """Check ``root``."""
         check = _Check(root, sink)
         check.meshes()
+        check.misplaced(root)
         for op in operations(root):
             if isinstance(op, func.FuncOp):
                 check.function(op)
@@ -141,7 +145,19 @@ class _Check:
                     help="make both the same",
                 )
 
+    def misplaced(self, op: ir.Operation | ir.OpView) -> None:
+        """``mhlo.sharding`` on what has no value to lay out."""
+        if MHLO_SHARDING in op.attributes:
+            self.sink.error(
+                "misplaced-sharding",
+                f"{op.operation.name} carries an mhlo.sharding, and has no value that it could lay "
+                "out",
+                location=locate(op),
+                help="put it on an argument, a result or an op that makes a value",
+            )
+
     def function(self, function: func.FuncOp) -> None:
+        self.misplaced(function)
         arguments, results = arguments_of(function), results_of(function)
         place = locate(function)
         for value, entries in zip(arguments, argument_attributes(function), strict=True):
@@ -155,6 +171,9 @@ class _Check:
 
     def op(self, op: ir.OpView) -> None:
         attributes = op.attributes
+        if isinstance(op, _WITHOUT_VALUES):
+            self.misplaced(op)
+            return
         if SDY_SHARDING in attributes and MHLO_SHARDING in attributes:
             self._mixed(f"{op.operation.name}", locate(op))
         if MHLO_SHARDING in attributes:
