@@ -128,6 +128,7 @@ class _Export:
         self._counts = counts
         self._manual = manual
         self._special: list[ir.Operation] = []
+        self._grouped: set[ir.Operation] = set()
         self._inside: list[_Export] = []
         self._of_value: dict[ir.Attribute, ir.StringAttr] = {}
         self._of_op: dict[ir.Attribute, ir.StringAttr] = {}
@@ -237,11 +238,24 @@ class _Export:
         value = op.operands[0]
         member = ShardGroup(ir.IntegerAttr(op.attributes["group_id"]).value, exact=True)
         sharding = replace(HloSharding.unknown(), group=member)
-        with op.context, op.location, _behind(value):
+        with op.context, op.location, self._behind(value):
             call = self._custom_call(SHARDING_CALL, value, value.type, str(sharding))
             call.attributes["has_side_effect"] = ir.BoolAttr.get(True)
+        self._grouped.add(call.operation)
         value.replace_all_uses_except(call.results[0], [call.operation, op.operation])
         op.operation.erase()
+
+    def _behind(self, value: ir.Value) -> ir.InsertionPoint:
+        """Where ``value`` has just been made, so that whatever uses it comes later.
+
+        Arguments of a block are passed through calls in the order of the groups' ops.
+        """
+        owner = value.owner
+        if not isinstance(owner, ir.Block):
+            return ir.InsertionPoint.after(owner.operation)
+        return ir.InsertionPoint(
+            next(op for op in owner.operations if op.operation not in self._grouped)
+        )
 
     def named_computation(self, op: sdy.NamedComputationOp) -> None:
         """The body in place of the op; its shardings are constraints on what goes in and out."""
@@ -354,14 +368,6 @@ _REWRITES: dict[str, Callable[[_Export, Any], None]] = {
     **{kind.OPERATION_NAME: _Export.collective for kind in COLLECTIVES},
     **{kind.OPERATION_NAME: _Export.mark for kind in MARKS},
 }
-
-
-def _behind(value: ir.Value) -> ir.InsertionPoint:
-    """Where ``value`` has just been made, so that whatever uses it comes later."""
-    owner = value.owner
-    if isinstance(owner, ir.Block):
-        return ir.InsertionPoint.at_block_begin(owner)
-    return ir.InsertionPoint.after(owner.operation)
 
 
 def _without_idle_priority(dim: DimSharding) -> DimSharding:

@@ -76,7 +76,8 @@ class ImportMhlo(Pass):
     Leaves alone: a module in which nothing is tiled needs no mesh, and loses its annotations but
     for those of single devices.
     An error: what ``sp-verify`` finds; tile assignments that no mesh has for axes at once, or that
-    the mesh of the option has not; borders of manual regions that do not fit together.
+    the mesh of the option has not; borders of manual regions that do not fit together; entries in
+    the round-trip form that cannot be read.
     Order: first, in front of ``sp-propagate``.
     """
 

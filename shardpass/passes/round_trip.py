@@ -388,11 +388,7 @@ def _function_of(op: ir.OpView) -> func.FuncOp:
         if isinstance(opview, func.FuncOp):
             return opview
         parent = parent.operation.parent
-    raise _outside(op)
-
-
-def _outside(op: ir.OpView) -> ShardingError:
-    return ShardingError(
+    raise ShardingError(
         "not-supported", f"@{call_target(op)} stands in no function", location=locate(op)
     )
 

@@ -51,6 +51,32 @@ def test_a_step_that_was_exported_and_imported_is_the_same_program(annotated: Mo
     assert collectives(back) == collectives(here)
 
 
+def test_what_gspmd_sends_beside(export: Export):
+    """Where the collectives differ between the partitioners, and why.
+
+    XLA makes a reshape and a broadcast of a ``broadcast_in_dim`` that stretches a dimension of one
+    element (a bias over the batch, the classes of a one-hot), and these carry no annotation. GSPMD
+    propagates on its own and gives them the tiles of their users, so that the one element is cut
+    over ``data`` and put together again: three all-reduces of ``[1, 64]`` and ``[1, 16]`` and two
+    permutations of the bias, 256 bytes or less each. Under Shardy they stay whole. What the plan
+    asks for, the sums over ``model`` and ``data``, is the same.
+    """
+    path = export("mlp")
+    rules = EXAMPLES / "mlp" / "rules.toml"
+    here = run_pipeline(path, "sp-annotate,sp-propagate", rules=rules).module
+    there = run_pipeline(here, "sp-export-mhlo").module
+    assert collectives(here) == {"all-reduce": 2}
+    assert collectives(there) == {"all-reduce": 2 + 3, "collective-permute": 2}
+    assert sent(there) - sent(here) <= 5 * 256
+
+
+def sent(module: Module) -> int:
+    """The bytes of all collectives in a run, a device."""
+    executable = compile_module(module, devices=8)
+    figures = compiled_figures(executable.hlo_text, executable.memory_stats)
+    return sum(row.bytes for row in figures.collectives.rows)
+
+
 def test_gpt2_is_parallel_as_megatron_is(export: Export):
     """All-reduces, and no device is ever sent another's weights or activations.
 

@@ -169,3 +169,16 @@ def test_groups_are_those_that_jax_wrote_as_lists(axes: tuple[str, ...]) -> None
             assert len({int(place["xy".index(axis)]) for place in places}) == 1
         digits = [tuple(int(place["xy".index(axis)]) for axis in axes) for place in places]
         assert digits == list(itertools.product(*(range(ids.shape["xy".index(a)]) for a in axes)))
+
+
+@pytest.mark.parametrize("pipeline", ["sp-export-mhlo{v3=true}", "sp-export-mhlo"])
+@each_program
+def test_either_text_runs_under_gspmd(program: Any, names: set[str], pipeline: str) -> None:
+    """GSPMD aborts on names beside manual axes, so that it is handed tiles."""
+    function = program(names)
+    module = run_pipeline(lowered(function, "shardy"), pipeline).module
+    assert ("mesh[" in module.text(debug_info=False)) == ("v3" in pipeline)
+    found = run(module, devices=8, inputs={"a": A, "b": B})
+    assert found.partitioner == "gspmd"
+    for mine, wanted in zip(found.arrays, jax.jit(function)(A, B), strict=True):
+        np.testing.assert_allclose(mine, np.asarray(wanted), rtol=1e-5)

@@ -149,3 +149,25 @@ def test_a_propagated_scan_with_typed_keys_compiles():
     executable = compile_module(propagated)
     assert executable.argument_layouts[1].shard_shape == (4, 16)
     assert np.prod(executable.result_layouts[0].shard_shape) < 8 * 16
+
+
+def test_named_mhlo_shardings_become_tiles() -> None:
+    text = """
+    func.func @main(%a: tensor<8x8xf32> {mhlo.sharding = "{mesh['x'=2,'y'=4], [{'x', ?}, {}]}"})
+        -> (tensor<8x8xf32> {mhlo.sharding = "{single_device[device_id=3]}"}) {
+      %0 = stablehlo.custom_call @Sharding(%a) {
+        mhlo.sharding = "{mesh['x'=2,'y'=4], [{}, {}], manual={'x'}}"}
+        : (tensor<8x8xf32>) -> tensor<8x8xf32>
+      %1 = stablehlo.abs %0 {mhlo.sharding = "{devices=[4,2]0,4,1,5,2,6,3,7}"} : tensor<8x8xf32>
+      %2 = stablehlo.abs %1 {mhlo.sharding = "{mesh[banana"} : tensor<8x8xf32>
+      return %2 : tensor<8x8xf32>
+    }"""
+    found = run_pipeline(text, "sp-prepare-for-xla").module.text(debug_info=False)
+    for told in (
+        '{mhlo.sharding = "{devices=[2,1,4]<=[8] last_tile_dim_replicate}"}',
+        '{mhlo.sharding = "{maximal device=3}"}',
+        '{mhlo.sharding = "{devices=[1,1,2,4]<=[8] last_tile_dims={manual, replicated}}"}',
+        '{mhlo.sharding = "{devices=[4,2]0,4,1,5,2,6,3,7}"}',  # As it was.
+        '{mhlo.sharding = "{mesh[banana"}',  # For the verifier to tell of.
+    ):
+        assert told in found
