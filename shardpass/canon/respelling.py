@@ -49,9 +49,11 @@ class Respelling:
 
         Raises:
           ShardingError: ``device-count`` for meshes of different sizes; ``device-order`` where
-            the devices of ``old`` stand in an order that no axes of ``new`` have. Single devices
-            (maximal meshes) are spelt as they are: ``not-expressible``.
+            the devices of ``old`` stand in an order that no axes of ``new`` have;
+            ``not-expressible`` for a single device (a maximal mesh) and another mesh.
         """
+        if old == new:
+            return cls(old, new, ((old.size, 1),), {n: n for n, size in old.axes if size == 1})
         if old.is_maximal or new.is_maximal:
             raise ShardingError(
                 "not-expressible",
@@ -70,11 +72,6 @@ class Respelling:
         else:
             kept = {name: name for name in ones if (name, 1) in new.axes}
         return cls(old, new, _places(old, new), kept)
-
-    @property
-    def is_renaming(self) -> bool:
-        """Whether every axis becomes one whole axis, and no devices change places."""
-        return self.old.sizes == self.new.sizes and self.old.device_ids == self.new.device_ids
 
     def axes(self, axes: Sequence[AxisRef]) -> tuple[AxisRef, ...]:
         """What is cut by ``axes``, major to minor, by axes of the new mesh.
