@@ -24,8 +24,8 @@ StableHLO module, and this layer is the one place that knows both:
 :func:`to_hlo` goes from names to tiles and is exact for placement; what only guides propagation is
 lost. :func:`from_hlo` goes back, onto a given mesh or one of its own making;
 :func:`common_mesh` finds the one on which many come back over whole axes.
-:class:`Respelling` says a sharding on another mesh over the same devices. :func:`device_blocks` gives
-the block of every device.
+:class:`Respelling` says a sharding on another mesh over the same devices.
+:func:`device_blocks` gives the block of every device.
 
 **Normal form.** Under both notations lies the order of devices as *strides*
 (:mod:`shardpass.canon.layout`): a list of ``(size, stride)`` pairs, major to minor, with nothing

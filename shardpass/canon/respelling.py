@@ -92,7 +92,9 @@ class Respelling:
 
     def axis_set(self, axes: Sequence[AxisRef]) -> tuple[AxisRef, ...]:
         """As :meth:`axes`, where only it matters which they are: in the order of the new mesh."""
-        modes = [m for axis in axes if axis.name not in self._ones for m in self._modes_of(axis, axes)]
+        modes = [
+            m for axis in axes if axis.name not in self._ones for m in self._modes_of(axis, axes)
+        ]
         found = list(self._named(list(layout.ascending(tuple(modes))), axes))
         found += [AxisRef(self._ones[axis.name]) for axis in axes if axis.name in self._ones]
         found.sort(key=lambda axis: (self.new.axis_index(axis.name), axis.bounds(self.new)[0]))
@@ -110,8 +112,8 @@ class Respelling:
                 shown = ", ".join(f'"{name}"' for name in names)
                 raise ShardingError(
                     "not-expressible",
-                    f"{shown} of {self.old.describe()} is {axis} of {self.new.describe()}, and only "
-                    "whole axes can be manual",
+                    f"{shown} of {self.old.describe()} is {axis} of {self.new.describe()}, and "
+                    "only whole axes can be manual",
                 )
         return tuple(axis.name for axis in found)
 
@@ -148,9 +150,7 @@ class Respelling:
             )
         return groups[1]
 
-    def _named(
-        self, modes: list[tuple[int, int]], axes: Sequence[AxisRef]
-    ) -> tuple[AxisRef, ...]:
+    def _named(self, modes: list[tuple[int, int]], axes: Sequence[AxisRef]) -> tuple[AxisRef, ...]:
         return axes_of(layout.coalesce(tuple(modes)), self.new, lambda: self._describe(axes))
 
     def _describe(self, axes: Sequence[AxisRef]) -> str:
@@ -202,9 +202,7 @@ def _other_order(old: MeshShape, new: MeshShape) -> ShardingError:
     return ShardingError(
         "device-order",
         f"the devices of {old.describe()} stand in an order that no axes of {new.describe()} have",
-        notes=tuple(
-            f"{mesh.describe()} has the devices {_shown(mesh)}" for mesh in (old, new)
-        ),
+        notes=tuple(f"{mesh.describe()} has the devices {_shown(mesh)}" for mesh in (old, new)),
         help="give both meshes the same order of devices",
     )
 

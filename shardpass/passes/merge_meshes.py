@@ -61,7 +61,8 @@ class MergeMeshes(Pass):
         if sink.has_errors:
             return
         _fold_equal(root, [mesh for mesh in shapes if not mesh.axes], spoken, sink)
-        _tell_of_others(root, spoken, sizes, sink)
+        if len(sizes) > 1:
+            _tell_of_others(root, spoken_of(root), sizes[0], sink)
 
     def _check_keep(self, declared: dict[str, MeshShape]) -> None:
         assert self.keep is not None
@@ -141,18 +142,16 @@ def _fold_equal(
             plan.carry_out(root, respell, sink)
 
 
-def _tell_of_others(
-    root: ir.Operation, spoken: Spoken, sizes: Sequence[int], sink: Sink
-) -> None:
+def _tell_of_others(root: ir.Operation, spoken: Spoken, most: int, sink: Sink) -> None:
     declared = {name: mesh for name, mesh in meshes_of(root).items() if mesh.axes}
-    most = next((name for name, mesh in declared.items() if mesh.size == sizes[0]), None)
+    main = next(name for name, mesh in declared.items() if mesh.size == most)
     for name, mesh in declared.items():
-        if name == most or mesh.size == sizes[0] or mesh not in spoken:
+        if mesh.size == most or mesh not in spoken:
             continue
         sink.warning(
             "mesh-mismatch",
-            f"@{name} ({mesh.describe()}) has {mesh.size} devices and stays apart from @{most}, "
-            f"which has {sizes[0]}: propagation stops between the two",
+            f"@{name} ({mesh.describe()}) has {mesh.size} devices and stays apart from @{main}, "
+            f"which has {most}: propagation stops between the two",
             location=locate(place_of(root, name)),
             help="constrain on one mesh what goes from one to the other",
         )

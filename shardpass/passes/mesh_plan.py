@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
@@ -39,7 +39,10 @@ class MeshPlan:
     symbols: Mapping[MeshShape, str]
     spellings: Mapping[MeshShape, Respelling]
 
-    by_type: ClassVar[bool] = False
+    @property
+    def by_type(self) -> bool:
+        """Placement has nothing to do with types."""
+        return False
 
     @classmethod
     def of(

@@ -70,9 +70,7 @@ class NameAxes(Pass):
             told = [f"the mesh asked for is {wanted.describe()}"]
             help = _what_fits(root, group, spoken, wanted)
             for fault in faults:
-                sink.report(
-                    replace(fault, notes=(*fault.notes, *told), help=fault.help or help)
-                )
+                sink.report(replace(fault, notes=(*fault.notes, *told), help=fault.help or help))
             return
         plan.carry_out(root, respell, sink)
         for name, mesh in meshes_of(root).items():

@@ -103,8 +103,15 @@ Said: TypeAlias = tuple[TensorSharding, Sequence[Diagnostic]]
 class Speller(Protocol):
     """How a mesh, and what is on it, is to be said; methods raise :class:`ShardingError`."""
 
-    by_type: bool  #: whether :meth:`value` looks at the type of the value
-    renames: bool  #: whether axes change at all
+    @property
+    def by_type(self) -> bool:
+        """Whether :meth:`value` looks at the type of the value."""
+        ...
+
+    @property
+    def renames(self) -> bool:
+        """Whether axes change at all."""
+        ...
 
     def symbol(self, mesh: MeshShape) -> str | None:
         """The mesh to name in place of ``mesh``; ``None`` leaves alone what is on it."""
@@ -307,7 +314,9 @@ class Respell:
         role: Role,
         subject: Callable[[int], Subject],
     ) -> ir.Attribute | None:
-        before = [ir.Attribute(part) for part in sdy.TensorShardingPerValueAttr(attribute).shardings]
+        before = [
+            ir.Attribute(part) for part in sdy.TensorShardingPerValueAttr(attribute).shardings
+        ]
         after: list[ir.Attribute] = []
         for index, part in enumerate(before):
             kind = kinds[index] if len(kinds) == len(before) else None

@@ -21,8 +21,8 @@ from shardpass.mlir import (
     set_num_partitions,
 )
 from shardpass.partition_rules.mesh_text import parse_mesh
-from shardpass.passes.base import Pass, Stage, option
 from shardpass.passes.baked_devices import report_baked_devices
+from shardpass.passes.base import Pass, Stage, option
 from shardpass.passes.identities import COLLECTIVES
 from shardpass.passes.mesh_plan import (
     mesh_option,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jax.extend.sharding import get_hlo_sharding_from_serialized_proto
-from strategies import factorisations, global_shapes, mesh_shapes, tensor_shardings
+from strategies import attempt, factorisations, global_shapes, mesh_shapes, tensor_shardings
 
 from shardpass.canon import (
     AxisRef,
@@ -46,10 +46,9 @@ def blocks(sharding: TensorSharding, shape: tuple[int, ...]) -> dict[int, object
 @given(tensor_shardings(), st.data())
 def test_every_device_holds_the_same_block(sharding: TensorSharding, data: st.DataObject) -> None:
     new = data.draw(other_meshes(sharding.mesh))
-    try:
-        found = Respelling.between(sharding.mesh, new).sharding(sharding)
-    except ShardingError as error:
-        assert error.slug == "not-expressible"
+    found = attempt(lambda: Respelling.between(sharding.mesh, new).sharding(sharding))
+    if isinstance(found, ShardingError):
+        assert found.slug == "not-expressible"
         return
     assert found.mesh == new
     shape = data.draw(global_shapes(sharding))
@@ -70,7 +69,7 @@ def test_what_tiles_can_say_on_the_other_mesh_is_said(
     try:
         placed = from_hlo(to_hlo(sharding), sharding.rank, new)
     except ShardingError:
-        with pytest.raises(ShardingError, match="does not cut|no cut of"):
+        with pytest.raises(ShardingError, match=r"does not cut|no cut of"):
             Respelling.between(sharding.mesh, new).sharding(sharding)
         return
     found = Respelling.between(sharding.mesh, new).sharding(sharding)
@@ -129,10 +128,9 @@ def test_on_the_refined_mesh_every_axis_is_whole_axes(
     meshes: list[MeshShape], data: st.DataObject
 ) -> None:
     meshes = [meshes[0], *(data.draw(other_meshes(meshes[0])) for _ in meshes[1:])]
-    try:
-        found = refined_mesh(meshes)
-    except ShardingError as error:
-        assert error.slug == "not-expressible"
+    found = attempt(lambda: refined_mesh(meshes))
+    if isinstance(found, ShardingError):
+        assert found.slug == "not-expressible"
         return
     for mesh in meshes:
         spelling = Respelling.between(mesh, found)

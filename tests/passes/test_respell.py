@@ -36,7 +36,7 @@ PLACES = {
         f'do {{ %n = sdy.sharding_constraint %i <@mesh, [{{"x"}}, {{}}]> : {T}\n'
         f"stablehlo.return %n : {T} }}"
     ),
-    "edge": f'%0 = stablehlo.add %a, %a : {T}\n%r = sdy.data_flow_edge %0 '
+    "edge": f"%0 = stablehlo.add %a, %a : {T}\n%r = sdy.data_flow_edge %0 "
     f'sharding=<@mesh, [{{"x"}}, {{}}]> : {T}',
     "named computation": (
         '%r = sdy.named_computation<"f">(%a) in_shardings=[<@mesh, [{"x"}, {}]>] '
@@ -46,7 +46,7 @@ PLACES = {
     "manual computation": (
         '%r = sdy.manual_computation(%a) in_shardings=[<@mesh, [{"y"}, {"x"}]>] '
         'out_shardings=[<@mesh, [{"y"}, {"x", "z"}]>] manual_axes={"x", "y"} '
-        "(%b: tensor<8x16xf32>) { %0 = sdy.sharding_constraint %b <@mesh, [{}, {\"z\"}]> : "
+        '(%b: tensor<8x16xf32>) { %0 = sdy.sharding_constraint %b <@mesh, [{}, {"z"}]> : '
         f"tensor<8x16xf32>\nsdy.return %0 : tensor<8x16xf32> }} : ({T}) -> {T}"
     ),
     "manual computation that nothing goes into": (
@@ -55,8 +55,8 @@ PLACES = {
     ),
     "all_gather": (
         '%0 = sdy.sharding_constraint %a <@mesh, [{"x", "y"}, {"z":(1)2}]> : '
-        f'{T}\n%r = sdy.all_gather [{{"y"}}, {{"z":(1)2}}] %0 out_sharding=<@mesh, [{{"x"}}, {{}}]> '
-        f": {T}"
+        f'{T}\n%r = sdy.all_gather [{{"y"}}, {{"z":(1)2}}] %0 '
+        f'out_sharding=<@mesh, [{{"x"}}, {{}}]> : {T}'
     ),
     "all_slice": (
         f'%r = sdy.all_slice [{{"x", "y":(1)2}}, {{"z"}}] %a out_sharding=<@mesh, '
@@ -90,8 +90,8 @@ PLACES = {
         f'unreduced={{"y"}}> : {T}'
     ),
     "somebody's attribute": (
-        '%r = stablehlo.add %a, %a {acme.kept = [{layout = #sdy.sharding<@mesh, [{"x"}]>}, 1 : i32],'
-        f' acme.text = "\\"x\\" of #sdy.sharding<@mesh>", acme.mesh = @mesh}} : {T}'
+        '%r = stablehlo.add %a, %a {acme.kept = [{layout = #sdy.sharding<@mesh, [{"x"}]>}, 1 : i32]'
+        f', acme.text = "\\"x\\" of #sdy.sharding<@mesh>", acme.mesh = @mesh}} : {T}'
     ),
     "constant": (
         '%0 = sdy.constant {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{"x"}, {}]>]>} '
@@ -136,7 +136,9 @@ def test_the_mesh_is_followed_under_its_new_symbol(body: str) -> None:
 
 
 def test_results_of_functions() -> None:
-    text = program("%r = stablehlo.add %a, %p : " + T, ' {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}')
+    text = program(
+        "%r = stablehlo.add %a, %p : " + T, ' {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}'
+    )
     found = run_pipeline(text, "sp-name-axes{mesh=a=2,b=16}").module.text(debug_info=False)
     assert '[{"b":(1)4}, {?}]' in found
     assert '-> (tensor<32x32xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"a"}, {}]>})' in found
@@ -147,8 +149,8 @@ def test_names_that_need_escapes() -> None:
     found = run_pipeline(text, "sp-name-axes{mesh=a=2,b=4,c=4}").module.text(debug_info=False)
     assert 'sdy.all_gather [{"b"}, {"c":(1)2}]' in found
     module = load(text)
-    named = run_pipeline(module, "sp-name-axes", mesh=MeshShape((("o\"", 2), ("ö{", 4), ("c", 4))))
-    assert spoken_of(named.module.root) == {MeshShape((("o\"", 2), ("ö{", 4), ("c", 4))): False}
+    named = run_pipeline(module, "sp-name-axes", mesh=MeshShape((('o"', 2), ("ö{", 4), ("c", 4))))
+    assert spoken_of(named.module.root) == {MeshShape((('o"', 2), ("ö{", 4), ("c", 4))): False}
 
 
 NOTES = """
@@ -186,7 +188,8 @@ sdy.mesh @mesh = <["x"=2, "y"=4]>
 func.func @main(%a: tensor<8x8xf32>) -> tensor<8x8xf32> {
   %0 = sdy.manual_computation(%a) in_shardings=[<@mesh, [{"x"}, {}]>]
       out_shardings=[<@mesh, [{"x"}, {}]>] manual_axes={"x", "y"} (%b: tensor<4x8xf32>) {
-    %1 = "stablehlo.all_reduce"(%b) <{channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>,
+    %1 = "stablehlo.all_reduce"(%b) <{
+        channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>,
         replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [
         #stablehlo.axis_ref<name = "y", sub_axis_info = (2)2>, #stablehlo.axis_ref<name = "x">]>,
         use_global_device_ids}> ({
@@ -211,7 +214,9 @@ def test_groups_of_replicas_by_axes() -> None:
     back = run_pipeline(found, "sp-name-axes{mesh=x=2,y=4}").module
     assert back.text() == load(GROUPS).text()
     # What only groups speak of is in use, as JAX 0.12 writes it.
-    text = GROUPS.replace("<mesh = @mesh,", "<mesh = @other,") + 'sdy.mesh @other = <["x"=2, "y"=4]>'
+    text = (
+        GROUPS.replace("<mesh = @mesh,", "<mesh = @other,") + 'sdy.mesh @other = <["x"=2, "y"=4]>'
+    )
     merged = run_pipeline(text, "sp-merge-meshes").module
     assert merged.text(debug_info=False) == load(GROUPS).text(debug_info=False)
 
