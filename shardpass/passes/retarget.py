@@ -7,12 +7,16 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import func
 
 from shardpass.canon import AxisRef, MeshShape, TensorSharding
 from shardpass.canon.retargeting import axis_on, retargeted, uncut
 from shardpass.canon.shapes import sizes_that_fit
 from shardpass.diagnostics import Diagnostic, Severity, ShardingError, Sink
 from shardpass.mlir import (
+    SDY_SHARDING,
+    EntryValue,
+    Shardings,
     collect,
     free_mesh_name,
     locate,
@@ -21,6 +25,7 @@ from shardpass.mlir import (
     set_num_partitions,
 )
 from shardpass.partition_rules.mesh_text import parse_mesh
+from shardpass.passes.aliases import check_aliases
 from shardpass.passes.baked_devices import report_baked_devices
 from shardpass.passes.base import Pass, Stage, option
 from shardpass.passes.identities import COLLECTIVES
@@ -55,8 +60,8 @@ class Retarget(Pass):
     not, or not the parts of; both can be left whole instead (see the options). Always an error is
     what the old number of devices is baked into: a manual computation over an axis that changes
     its size, a list of devices in a collective, ``stablehlo.partition_id``; a device that is not
-    there any more; meshes that are not one (``sp-merge-meshes`` is for that); a module in GSPMD's
-    notation.
+    there any more; a donated argument whose result has shards of another size now; meshes that are
+    not one (``sp-merge-meshes`` is for that); a module in GSPMD's notation.
     Order: before ``sp-propagate``, or behind it, where what propagation found is carried over.
     """
 
@@ -131,6 +136,7 @@ class Retarget(Pass):
         replace_meshes(root, {old: symbol}, {symbol: new})
         tell_of_dropped_notes(respell.dropped_notes, sink)
         set_num_partitions(root, new.size)
+        _check_aliases(root, sink)
 
 
 class _ByName:
@@ -312,6 +318,17 @@ def _check_count(
         location=None if name is None else locate(place_of(root, name)),
         help="make both the same",
     )
+
+
+def _check_aliases(root: ir.Operation, sink: Sink) -> None:
+    """Report donated buffers whose new owner has shards of another size now."""
+    shardings = Shardings(root)
+
+    def sharding_of(value: EntryValue, entries: ir.DictAttr) -> TensorSharding | None:
+        return shardings.read(entries[SDY_SHARDING]) if SDY_SHARDING in entries else None
+
+    for function in collect(root, func.FuncOp):
+        check_aliases(function, sharding_of, sink)
 
 
 def _refuse_collectives(root: ir.Operation, sink: Sink) -> None:

@@ -278,6 +278,29 @@ def test_shardys_collectives_go_along_unless_something_stays_whole() -> None:
     ]
 
 
+def test_a_donated_buffer_whose_shards_come_apart() -> None:
+    """As large as each other on two by two, not on four by two."""
+    text = """
+      sdy.mesh @mesh = <["x"=2, "y"=2]>
+      func.func @main(%a: tensor<8x8xf32> {tf.aliasing_output = 0 : i32,
+          sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>})
+          -> (tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"y"}, {}]>}) {
+        return %a : tensor<8x8xf32>
+      }"""
+    assert meshes(retargeted(text, {"x": 4, "y": 4})) == {"mesh": '<["x"=4, "y"=4]>'}
+    (fault,) = faults(text, Retarget(mesh={"x": 4, "y": 2}))
+    assert fault.slug == "alias-layout"
+    assert "their shards differ in size: 2x8 and 4x8" in fault.message
+
+
+def test_shardings_that_cannot_be_read() -> None:
+    """Shardy takes them, though no split of the axis holds both."""
+    text = program({"mesh": '<["a"=6]>'}, '<@mesh, [{"a":(1)2}, {"a":(3)2}]>')
+    (fault,) = faults(text, Retarget(mesh={"a": 12}))
+    assert fault.slug == "duplicate-axis"
+    assert fault.message.startswith('argument 0 ("arg0"): axes')
+
+
 @pytest.mark.parametrize(
     ("text", "mesh", "slug", "message"),
     [
@@ -385,6 +408,28 @@ def test_an_exported_region_over_an_axis_that_stays() -> None:
         ran.arrays[0], np.sin(A) @ B + A.sum(axis=1, keepdims=True), rtol=2e-4, atol=1e-4
     )
     assert "not-supported" in {f.slug for f in faults(module, Retarget(mesh={"x": 4, "y": 2}))}
+
+
+def summed(mesh: Any, a: Any, b: Any) -> Any:
+    def body(a: Any, b: Any) -> Any:
+        return jax.lax.psum(jnp.sin(a) @ b, "x")
+
+    return jax.shard_map(
+        body, mesh=mesh, in_specs=(P(None, "x"), P("x")), out_specs=P(), axis_names={"x"}
+    )(a, b)
+
+
+def test_an_exported_collective_follows_where_it_names_axes() -> None:
+    """As JAX 0.12 writes it; the lists of older ones are refused."""
+    module = load(exported(summed).mlir_module())
+    if "replica_group_mesh_axes" not in module.text():
+        assert {f.slug for f in faults(module, Retarget(mesh={"x": 2, "y": 2}))} == {
+            "not-supported"
+        }
+        return
+    new = retargeted(module, {"x": 2, "y": 2})
+    ran = run(new, devices=4, inputs={"a": A, "b": B})
+    np.testing.assert_allclose(ran.arrays[0], np.sin(A) @ B, rtol=2e-4, atol=1e-4)
 
 
 def test_an_exported_program_on_more_devices_than_it_was_made_for(tmp_path: Path) -> None:
