@@ -26,12 +26,14 @@ from shardpass.canon.mlir_string import quote, unquote
 from shardpass.diagnostics import Diagnostic, ShardingError, SourceLocation
 from shardpass.mlir import (
     ADVANCE,
+    MAIN,
     SDY_SHARDING,
     Shardings,
     argument_attributes,
     arguments_of,
     entries_of,
     file_positions,
+    is_public,
     locate,
     result_attributes,
     results_of,
@@ -70,11 +72,11 @@ _ONE_REF: Final = re.compile(r'"((?:[^"\\]|\\.)*)"(?::\((\d+)\)(\d+))?')
 class Role(Enum):
     """What a sharding is of."""
 
-    ENTRY = auto()  #: an argument or a result of a function
+    ENTRY = auto()  #: an argument or a result of a function that the user calls
     CONSTRAINT = auto()  #: what a constraint or a reshard asks for
     REGION = auto()  #: what goes into a manual or named computation, or comes out
     COLLECTIVE = auto()  #: what comes out of one of Shardy's collectives
-    OP = auto()  #: what propagation found for the result of an op, or on an edge
+    OP = auto()  #: what propagation found: of the result of an op, an edge, an inner function
 
 
 @dataclass(frozen=True)
@@ -347,25 +349,31 @@ class Respell:
 
     def _function(self, function: ir.OpView) -> None:
         assert isinstance(function, func.FuncOp)
+        role = Role.ENTRY if _is_entry(function) else Role.OP
         for are_results, dictionaries, kinds in (
             (False, argument_attributes(function), function.type.inputs),
             (True, result_attributes(function), function.type.results),
         ):
             subject = _subject_of_entries(function, are_results=are_results)
             after = [
-                self._dictionary(entries, kind, index, subject)
+                self._dictionary(entries, kind, role, index, subject)
                 for index, (entries, kind) in enumerate(zip(dictionaries, kinds, strict=True))
             ]
             if after != dictionaries:
                 self._entries.append((function, are_results, after))
 
     def _dictionary(
-        self, entries: ir.DictAttr, kind: ir.Type, index: int, subject: Callable[[int], Subject]
+        self,
+        entries: ir.DictAttr,
+        kind: ir.Type,
+        role: Role,
+        index: int,
+        subject: Callable[[int], Subject],
     ) -> ir.DictAttr:
         for name, attribute in entries_of(entries).items():
             if name == SDY_SHARDING:
                 by_type = kind if self._speller.by_type else None
-                new = self._one(attribute, by_type, Role.ENTRY, subject, index)
+                new = self._one(attribute, by_type, role, subject, index)
                 entries = entries if new is None else with_entry(entries, name, new)
             elif name in _NOTES and self._speller.renames:
                 entries = with_entry(entries, name, None)
@@ -386,6 +394,10 @@ class Respell:
         return subject
 
 
+def _is_entry(function: func.FuncOp) -> bool:
+    return is_public(function) or function.name.value == MAIN
+
+
 def _role(op: ir.Operation, name: str) -> Role:
     if op.name in _CONSTRAINTS:
         return Role.CONSTRAINT
@@ -398,7 +410,9 @@ def _subject_of_entries(function: func.FuncOp, *, are_results: bool) -> Callable
         place = locate(function)
         if not are_results and not function.is_external:
             place = next(file_positions(function.arguments[index].location), None) or place
-        return Subject(str(value), place, value.path)
+        if _is_entry(function):
+            return Subject(str(value), place, value.path)
+        return Subject(f"{value} of @{function.name.value}", place)
 
     return subject
 

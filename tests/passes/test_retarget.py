@@ -158,6 +158,19 @@ def test_it_can_be_left_whole() -> None:
     )
 
 
+def test_an_inner_function_is_told_of_as_such() -> None:
+    text = WHOLE.replace("func.func @second", "func.func private @second")
+    found = faults(text, Retarget(mesh=Y_8))
+    assert [(fault.message, fault.path) for fault in found if "@second" in fault.message] == [
+        ('argument 0 ("z") of @second, dimension 0: 12 elements into 8 pieces', None)
+    ]
+    result = run_pipeline(text, Retarget(mesh=Y_8, indivisible="replicate"))
+    assert "@second(%arg0: tensor<12xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}]>})" in (
+        result.module.text(debug_info=False)
+    )
+    assert "z" not in {fault.path for fault in result.diagnostics}
+
+
 def test_what_was_uneven_inside_may_be() -> None:
     """XLA pads it, then as now."""
     body = '%0 = sdy.sharding_constraint %a0 <@mesh, [{"y"}, {}]> : tensor<6x6xf32>'
