@@ -3,7 +3,7 @@
 import pytest
 
 from shardpass import MeshShape
-from shardpass.mlir import load
+from shardpass.mlir import load, num_partitions
 from shardpass.passes import run_pipeline
 from shardpass.passes.mesh_plan import spoken_of
 from tests.passes.helpers import faults, said
@@ -123,6 +123,26 @@ def test_there_and_back(body: str, names: str) -> None:
     assert there.root.verify()
     back = run_pipeline(there, "sp-name-axes{mesh=x=2,y=4,z=4}").module
     assert back.text() == module.text()
+
+
+@pytest.mark.parametrize("place", [place for place in PLACES if place != "collective_permute"])
+def test_another_size_there_and_back(place: str) -> None:
+    """By the names, of which nothing is lost where a size doubles and is halved again."""
+    module = load(program(PLACES[place]))
+    there = run_pipeline(module, "sp-retarget{mesh=z=8,y=4,x=2}").module
+    assert there.root.verify()
+    assert num_partitions(there.root) == 64
+    back = run_pipeline(there, "sp-retarget{mesh=x=2,y=4,z=4}").module
+    assert num_partitions(back.root) == 32
+    count = "module attributes {mhlo.num_partitions = 32 : i32} {"
+    assert back.text().replace(count, "module {") == module.text()
+
+
+def test_a_permute_between_axes_that_differ_in_size_now() -> None:
+    """Shardy's verifier has the last word."""
+    (fault,) = faults(program(PLACES["collective_permute"]), "sp-retarget{mesh=z=8,y=4,x=2}")
+    assert "sharded size of result doesn't match operand on dimension 0: 8 != 4" in fault.message
+    assert fault.location
 
 
 @pytest.mark.parametrize("body", PLACES.values(), ids=list(PLACES))
