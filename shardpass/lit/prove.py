@@ -121,7 +121,7 @@ def _run(
     write_plan(folder, options, off)
     report = folder / "report.json"
     report.unlink(missing_ok=True)
-    words = ["--quiet", "--ignore-fail", "--skip-test-time-recording"]
+    words = ["--quiet", "--ignore-fail"]
     words += ["--workers", str(min(_MOST_WORKERS, os.cpu_count() or 1))]
     words += ["--param", f"{PROVE}={folder}", "--output", str(report)]
     command = [*LIT, *words, *(str(test.path) for test in tests)]
