@@ -79,7 +79,7 @@ def test_the_options_of_opt_are_no_passes():
     words = [word for word in words if not word.startswith(("--pass-pipeline", "-o="))]
     assert passes_of(["opt", *words], options) == []
     assert options["--output"]
-    assert not options["--split-input-file"]
+    assert not options["--list-passes"]
     assert "--sp-strip" not in options
 
 
