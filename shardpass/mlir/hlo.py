@@ -8,6 +8,7 @@ where XLA had chosen the devices.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import Final
 
@@ -17,12 +18,13 @@ from jax.extend.mlir import hlo_to_stablehlo, ir
 from shardpass.compat import hlo_import
 from shardpass.diagnostics import ShardingError, SourceLocation
 from shardpass.mlir import hlo_proto
-from shardpass.mlir.attributes import NUM_PARTITIONS, mesh_ops
+from shardpass.mlir.attributes import MHLO_SHARDING, NUM_PARTITIONS, mesh_ops, read_mhlo
 from shardpass.mlir.entry import (
     ALIASING_OUTPUT,
     BUFFER_DONOR,
     argument_attributes,
     entry_function,
+    mhlo_shardings,
     set_argument_attributes,
     with_entry,
 )
@@ -156,11 +158,39 @@ def _imported(
         if attribute in root.attributes and idle in (None, str(root.attributes[attribute])):
             del root.attributes[attribute]
     _donate(root, facts)
+    _drop_copies(root)
+    if partitions is None:
+        partitions = _devices_of(root)
     number = ir.IntegerType.get_signless(32, context)
     for attribute, count in ((NUM_PARTITIONS, partitions), (NUM_REPLICAS, replicas)):
         if count is not None:
             root.attributes[attribute] = ir.IntegerAttr.get(number, count)
     return found
+
+
+def _drop_copies(root: ir.Operation) -> None:
+    """Take HLO's ``copy`` for the value that it copies: passes know no rule for it.
+
+    One with a sharding of its own stays, since that binds in GSPMD's notation.
+    """
+    for op in [op for op in operations(root) if op.operation.name == "mhlo.copy"]:
+        if MHLO_SHARDING not in op.attributes and op.operands[0].type == op.results[0].type:
+            op.results[0].replace_all_uses_with(op.operands[0])
+            op.operation.erase()
+
+
+def _devices_of(root: ir.Operation) -> int | None:
+    """How many devices the shardings are for; ``None`` where they do not say."""
+    found = {attribute for op in operations(root) for attribute in mhlo_shardings(op)}
+    counts: list[int] = []
+    for attribute in found:
+        # One that cannot be read is reported by whoever reads it for what it says.
+        with contextlib.suppress(ShardingError):
+            sharding = read_mhlo(attribute)
+            parts = sharding.elements if sharding.is_tuple else (sharding,)
+            counts += [part.num_devices or 1 for part in parts]
+    most = max(counts, default=1)
+    return most if most > 1 else None
 
 
 def _donate(root: ir.Operation, facts: HloFacts) -> None:
