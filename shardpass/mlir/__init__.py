@@ -5,7 +5,8 @@ language. ``load`` and ``Module.save`` move modules between files and memory, in
 module has in a file (:mod:`shardpass.mlir.forms`), told apart by content. ``Module.arguments`` and
 ``Module.results`` give them the names that their user knows, in one spelling
 (:mod:`shardpass.mlir.paths`). ``Shardings`` reads attributes into the canonical form of
-:mod:`shardpass.canon` and writes them back. ``locate`` finds the line that an op was written on. :mod:`shardpass.mlir.native` knows which C++ passes there are.
+:mod:`shardpass.canon` and writes them back. ``locate`` finds the line that an op was written on.
+:mod:`shardpass.mlir.native` knows which C++ passes there are.
 
 Nothing above this layer parses an attribute's text or walks a location by hand.
 """

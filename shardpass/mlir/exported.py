@@ -78,7 +78,7 @@ class Container:
         """The ``Exported`` of ``program``, with the shardings that it says.
 
         Args:
-          program: with the signature of the exported function. It is edited.
+          program: with the signature of the exported function. It is used up.
           warn: told of what is lost.
 
         Raises:

@@ -22,7 +22,7 @@ import zlib
 from typing import Final, Literal, TypeAlias
 
 from shardpass.diagnostics import ShardingError, did_you_mean
-from shardpass.mlir import exported_file, hlo_proto
+from shardpass.mlir import exported_file
 from shardpass.mlir.files import BYTECODE_MAGIC, is_bytecode, is_portable_artifact
 
 Form: TypeAlias = Literal["text", "bytecode", "portable", "exported", "hlo", "hlo-proto"]
@@ -51,6 +51,8 @@ _SUFFIXES: Final[dict[str, Form]] = {
 _GZIP: Final = b"\x1f\x8b"
 #: HLO text as XLA's own lexer reads it: comments may stand in front.
 _HLO_TEXT = re.compile(rb"(?:\s+|//[^\n]*(?:\n|$)|/\*.*?\*/)*HloModule\b", re.DOTALL)
+#: The keys of fields 1 and 2, one of which is the first of every HLO proto.
+_PROTO_STARTS: Final = (b"\x0a", b"\x12")
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
 
 #: Other files that people keep beside modules: how they begin, and what they are.
@@ -81,9 +83,16 @@ def form_of(data: bytes) -> Form:
         return "hlo"
     if exported_file.is_exported(data):
         return "exported"
-    if hlo_proto.is_hlo_proto(data):
+    if data[:1] in _PROTO_STARTS and _is_hlo_proto(data):
         return "hlo-proto"
     return "text"
+
+
+def _is_hlo_proto(data: bytes) -> bool:
+    # The reader of protos comes with the whole object model: text does not wait for that.
+    from shardpass.mlir.hlo_proto import is_hlo_proto
+
+    return is_hlo_proto(data)
 
 
 def unpacked(data: bytes, name: str) -> bytes:

@@ -149,6 +149,9 @@ def _imported(
     replicas: int | None,
     name: str,
 ) -> ir.Module:
+    if facts.misfit:
+        # XLA's importer dies of it.
+        raise _damaged(facts.misfit, name)
     try:
         found = ir.Module.parse(hlo_to_stablehlo(proto), context)
     except (jax.errors.JaxRuntimeError, ValueError, ir.MLIRError) as error:

@@ -31,7 +31,7 @@ _MODULE: Final[Schema] = {
 #: An ``HloProto``, and what wraps a module or an ``HloProto`` in turn: it is field 1 of all.
 _WRAPPER: Final[Schema] = {1: ("wrapped", BYTES)}
 _DEEPEST: Final = 2
-_COMPUTATION: Final[Schema] = {1: ("name", BYTES)}
+_COMPUTATION: Final[Schema] = {1: ("name", BYTES), 4: ("program_shape", BYTES)}
 _ENTRIES: Final[Schema] = {1: ("entries", BYTES)}
 _ALIAS: Final[Schema] = {
     1: ("output_shape_index", VARINT),
@@ -58,6 +58,7 @@ class HloFacts:
       donors: numbers of the arguments whose buffers may be taken by any result.
       partitions: how many devices run parts of the program, if it says.
       replicas: how many copies of all that there are, if it says.
+      misfit: what is wrong between the entry computation and what the module says of it, if so.
       is_partitioned: whether it is what XLA's partitioner made, the program of one device.
     """
 
@@ -65,6 +66,7 @@ class HloFacts:
     donors: tuple[int, ...]
     partitions: int | None
     replicas: int | None
+    misfit: str | None
     is_partitioned: bool
 
 
@@ -103,8 +105,22 @@ def facts_of(module: bytes) -> HloFacts:
         tuple(sorted(donor for donor in donors if donor is not None)),
         devices.number("computation_count") or None if devices else None,
         devices.number("replica_count") or None if devices else None,
+        _misfit(message, program),
         "spmd_output_sharding" in message or "spmd_parameters_shardings" in message,
     )
+
+
+def _misfit(message: Message, program: Message | None) -> str | None:
+    entry = message.text("entry_computation_name")
+    read = partial(_read, _COMPUTATION)
+    for computation in message.messages("computations", read):
+        if computation.text("name") == entry and "program_shape" in computation:
+            own = _first(computation, "program_shape", _PROGRAM_SHAPE)
+            for what, field in (("arguments", "parameters"), ("results", "result")):
+                has, said = len([*_places(own, field)]), len([*_places(program, field)])
+                if has != said:
+                    return f"its entry computation {entry} has {has} {what}, not {said} as it says"
+    return None
 
 
 def _module_in(data: bytes, depth: int = 0) -> bytes | None:

@@ -15,7 +15,7 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func
 
 from shardpass.diagnostics import Diagnostic, ShardingError
-from shardpass.mlir import entry, hlo, portable
+from shardpass.mlir import entry, portable
 from shardpass.mlir.exported import Container
 from shardpass.mlir.files import read_bytes, write_whole
 from shardpass.mlir.forms import FORMS, Emit, Form, asked, form_for
@@ -135,14 +135,17 @@ class Module:
         if form == "bytecode":
             return self.bytecode()
         if form == "portable":
-            return portable.write(self.ir, version, self.name)
+            return portable.write(self.clone().ir, version, self.name)
         if form == "exported":
             return self._container.serialized(self.clone().ir, warn or _warn)
+        if form == "text":
+            return self.text().encode()
+        # Late, since it comes with the whole object model: most files are not HLO.
+        from shardpass.mlir import hlo
+
         if form == "hlo":
             return hlo.to_text(self.root, self.bytecode(), self.name).encode()
-        if form == "hlo-proto":
-            return hlo.to_proto(self.root, self.bytecode(), self.name)
-        return self.text().encode()
+        return hlo.to_proto(self.root, self.bytecode(), self.name)
 
     def save(
         self,

@@ -34,7 +34,7 @@ def read(context: ir.Context, data: bytes, name: str) -> ir.Module:
 
 
 def write(module: ir.Module, version: str | None, name: str) -> bytes:
-    """``module`` as an artifact of StableHLO ``version``.
+    """``module``, which is used up by it, as an artifact of StableHLO ``version``.
 
     Without a version it is the newest that everything from the last four weeks reads, as in what
     ``jax.export`` writes. Shardy's meshes, shardings and constraints are stored as they are, beside

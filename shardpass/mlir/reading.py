@@ -9,7 +9,7 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func
 
 from shardpass.diagnostics import Diagnostic, ShardingError, SourceLocation
-from shardpass.mlir import hlo, portable
+from shardpass.mlir import portable
 from shardpass.mlir.context import make_context
 from shardpass.mlir.errors import from_mlir_error
 from shardpass.mlir.exported import Container
@@ -50,9 +50,9 @@ def read(
     Raises:
       ShardingError: ``unreadable``, ``mlir``; see :func:`shardpass.load`.
     """
+    data = unpacked(data, name)
     if needs_function and not data.removeprefix(codecs.BOM_UTF8).strip():
         raise ShardingError("unreadable", f"{name} is empty")
-    data = unpacked(data, name)
     found = _read(data, name, form or form_of(data))
     if needs_function:
         _check_functions(found, name)
@@ -73,10 +73,8 @@ def _read(data: bytes, name: str, form: Form) -> Content:
                 return Content(portable.read(context, data, name), form)
             if form == "bytecode":
                 return Content(ir.Module.parse(data), form)
-            if form == "hlo":
-                return Content(hlo.from_text(context, _decoded(data, name, form), name), form)
-            if form == "hlo-proto":
-                return Content(hlo.from_proto(context, data, name), form)
+            if form in ("hlo", "hlo-proto"):
+                return Content(_from_hlo(context, data, name, form), form)
             text = _decoded(data, name, form)
             return Content(ir.Module.parse(text), form, text)
         except ir.MLIRError as error:
@@ -90,6 +88,15 @@ def _read(data: bytes, name: str, form: Form) -> Content:
                 f"{name} cannot be read: {' '.join(str(error).split())}",
                 help=portable.CUT_SHORT if is_bytecode(data) else None,
             ) from error
+
+
+def _from_hlo(context: ir.Context, data: bytes, name: str, form: Form) -> ir.Module:
+    # Late, since it comes with the whole object model: most files are not HLO.
+    from shardpass.mlir import hlo
+
+    if form == "hlo":
+        return hlo.from_text(context, _decoded(data, name, form), name)
+    return hlo.from_proto(context, data, name)
 
 
 def _check_functions(found: Content, name: str) -> None:
