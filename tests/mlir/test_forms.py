@@ -172,5 +172,6 @@ def test_folders(tmp_path: Path) -> None:
 
 def test_text_is_taken_for_mlir() -> None:
     """Also text that speaks of HLO, and what begins as a proto does."""
-    for text in ("func.func @HloModule() { return }", "\n\nfunc.func @a() { return }", "\x12"):
+    spaced = "\n" * 50_000 + "// HloModule\n" * 1000 + "func.func @a() { return }"
+    for text in ("func.func @HloModule() { return }", spaced, "\x12", "/* HloModule"):
         assert form_of(text.encode()) == "text"
