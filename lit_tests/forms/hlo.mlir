@@ -1,6 +1,6 @@
 // RUN: %shardpass opt %s | %filecheck %s
 // RUN: %shardpass opt --emit=hlo-proto -o %t.pb %s && %shardpass opt %t.pb | %filecheck %s
-// RUN: %shardpass opt --emit=hlo %s | %shardpass opt - | %filecheck %s
+// RUN: %shardpass opt --emit=hlo %s > %t.hlo && %shardpass opt %t.hlo | %filecheck %s
 // RUN: %shardpass opt --sp-import-mhlo --emit=portable=1.9.0 -o %t.vhlo %s
 // RUN: %shardpass opt %t.vhlo | %filecheck %s --check-prefix=IMPORTED
 
