@@ -6,6 +6,10 @@ arguments and results is not heeded there; the call constrains them to the named
 one of those, on a mesh without devices. What a named sharding in a file cannot say (parts of axes,
 open dimensions, a mesh with an order of its own) becomes a constraint inside the program.
 
+A program in GSPMD's notation stays in it: XLA, which JAX hands both notations then, falls back to
+GSPMD. With Shardy switched off (``jax_use_shardy_partitioner``) JAX itself calls nothing that has
+named shardings.
+
 Everything else stays: pytrees, types, donation, effects, platforms, checks, versions. The gradient,
 where there is one, takes the shardings of arguments and results as well.
 """
