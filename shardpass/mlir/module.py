@@ -260,12 +260,19 @@ def load(
     )
 
 
-def parse(data: bytes, name: str, *, needs_function: bool = True) -> Module:
+def parse(
+    data: bytes, name: str, *, needs_function: bool = True, allow_unregistered: bool = False
+) -> Module:
     """A module from the content of a file; see :func:`load`.
 
-    ``needs_function`` may be false for text, where there need not be anything in it.
+    Args:
+      data: the content.
+      name: what messages call it.
+      needs_function: whether to refuse a module without any, and an empty file with it.
+      allow_unregistered: whether ops and attributes of dialects that nobody registered may be in
+        it, in MLIR's generic form.
     """
-    content = read(data, name, needs_function=needs_function)
+    content = read(data, name, needs_function=needs_function, allow_unregistered=allow_unregistered)
     return _module(content, name, content.container)
 
 

@@ -37,7 +37,12 @@ class Content:
 
 
 def read(
-    data: bytes, name: str, *, form: Form | None = None, needs_function: bool = True
+    data: bytes,
+    name: str,
+    *,
+    form: Form | None = None,
+    needs_function: bool = True,
+    allow_unregistered: bool = False,
 ) -> Content:
     """The module in ``data``.
 
@@ -45,7 +50,9 @@ def read(
       data: the content of a file, possibly compressed with gzip.
       name: what messages call it.
       form: its form, where that is known; told from the content by default.
-      needs_function: may be false for text, where there need not be anything in it.
+      needs_function: whether to refuse a module without any, and an empty file with it.
+      allow_unregistered: whether there may be ops and attributes of dialects that nobody
+        registered.
 
     Raises:
       ShardingError: ``unreadable``, ``mlir``; see :func:`shardpass.load`.
@@ -53,20 +60,22 @@ def read(
     data = unpacked(data, name)
     if needs_function and not data.removeprefix(codecs.BOM_UTF8).strip():
         raise ShardingError("unreadable", f"{name} is empty")
-    found = _read(data, name, form or form_of(data))
+    context = make_context()
+    context.allow_unregistered_dialects = allow_unregistered
+    found = _read(context, data, name, form or form_of(data))
     if needs_function:
         _check_functions(found, name)
     return found
 
 
-def _read(data: bytes, name: str, form: Form) -> Content:
-    context = make_context()
+def _read(context: ir.Context, data: bytes, name: str, form: Form) -> Content:
     if form == "exported":
         container = Container(data, name)
         program = container.program
         if form_of(program) not in ("portable", "bytecode"):
             raise ShardingError("unreadable", f"{name} holds no program: it is damaged")
-        return replace(_read(program, name, form_of(program)), form=form, container=container)
+        found = _read(context, program, name, form_of(program))
+        return replace(found, form=form, container=container)
     with context:
         try:
             if form == "portable":

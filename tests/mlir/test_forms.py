@@ -15,7 +15,7 @@ from jax import export
 from shardpass.cli import options
 from shardpass.compat import hlo_import
 from shardpass.diagnostics import ShardingError
-from shardpass.mlir import FORMS, Module, load, save
+from shardpass.mlir import FORMS, Module, load, parse, save
 from shardpass.mlir.forms import asked, form_for, form_of, looks_like
 from tests.mlir.conftest import SHAPES, step
 
@@ -175,3 +175,14 @@ def test_text_is_taken_for_mlir() -> None:
     spaced = "\n" * 50_000 + "// HloModule\n" * 1000 + "func.func @a() { return }"
     for text in ("func.func @HloModule() { return }", spaced, "\x12", "/* HloModule"):
         assert form_of(text.encode()) == "text"
+
+
+def test_dialects_that_nobody_registered() -> None:
+    """Where they are allowed, and not by default."""
+    text = b'func.func @main() { "acme.op"() : () -> () return }'
+    module = parse(text, "a.mlir", allow_unregistered=True)
+    assert '"acme.op"()' in module.text()
+    again = parse(module.bytecode(), "a.mlirbc", allow_unregistered=True)
+    assert '"acme.op"()' in again.text()
+    with pytest.raises(ShardingError, match="unregistered"):
+        parse(text, "a.mlir")
