@@ -139,9 +139,7 @@ def test_only_what_is_expected_may_count() -> None:
     warning = said(2, "left whole", Severity.WARNING, "replicated")
     text = "// expected-error {{6 elements}}\n"
     assert verify(text, [said(1), warning], level="only-expected") == []
-    missing, near = verify(
-        text, [said(1, severity=Severity.WARNING)], level="only-expected"
-    )[::-1]
+    missing, near = verify(text, [said(1, severity=Severity.WARNING)], level="only-expected")[::-1]
     assert missing.message == "expected error was not reported: 6 elements"
     assert near.notes == ("expected here is: error",)
 
