@@ -3,27 +3,49 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import pkgutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from typing import Final
 
 from shardpass.diagnostics import ShardingError
 from shardpass.mlir import native
 from shardpass.passes.base import Pass
 from shardpass.passes.plugins import load_plugin, owner, plugins
 
+_PACKAGE: Final = "shardpass.passes"
+
+
+@cache
+def builtin_pass(name: str) -> type[Pass] | None:
+    """The class called ``name`` in this package; its module alone is imported, as that has its name.
+
+    ``sp-merge-meshes`` is in ``merge_meshes.py``.
+    """
+    module = f"{_PACKAGE}.{name.removeprefix('sp-').replace('-', '_')}"
+    if not name.startswith("sp-") or importlib.util.find_spec(module) is None:
+        return None
+    return _passes_in(module).get(name)
+
 
 @cache
 def builtin_passes() -> dict[str, type[Pass]]:
     """Name -> class for every pass in this package; a module in it need only define one."""
-    package = importlib.import_module("shardpass.passes")
+    package = importlib.import_module(_PACKAGE)
     found: dict[str, type[Pass]] = {}
-    for module in pkgutil.iter_modules(package.__path__, "shardpass.passes."):
-        for value in vars(importlib.import_module(module.name)).values():
-            if _is_pass(value) and value.__module__ == module.name:
-                found[value.name] = value
+    for module in pkgutil.iter_modules(package.__path__, f"{_PACKAGE}."):
+        found |= _passes_in(module.name)
     return dict(sorted(found.items()))
+
+
+def _passes_in(module: str) -> dict[str, type[Pass]]:
+    return {
+        value.name: value
+        for value in vars(importlib.import_module(module)).values()
+        if _is_pass(value) and value.__module__ == module
+    }
 
 
 def _is_pass(value: object) -> bool:
@@ -57,7 +79,7 @@ class Registry:
                 return cls
         claims = plugins().get(name, ())
         if not claims:
-            return builtin_passes().get(name)
+            return builtin_pass(name)
         owners = [*_owners_of_ours(name), *map(owner, claims)]
         if len(owners) > 1:
             raise ShardingError(
@@ -75,7 +97,7 @@ class Registry:
 
 
 def _owners_of_ours(name: str) -> Iterator[str]:
-    if name in builtin_passes():
+    if builtin_pass(name):
         yield "shardpass itself"
     elif native.anchor(name) is not None:
         yield "jaxlib"
