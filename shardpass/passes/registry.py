@@ -20,9 +20,9 @@ _PACKAGE: Final = "shardpass.passes"
 
 @cache
 def builtin_pass(name: str) -> type[Pass] | None:
-    """The class called ``name`` in this package; its module alone is imported, as that has its name.
+    """The class called ``name`` in this package, where there is one.
 
-    ``sp-merge-meshes`` is in ``merge_meshes.py``.
+    Its module alone is imported: ``sp-merge-meshes`` is in ``merge_meshes.py``.
     """
     module = f"{_PACKAGE}.{name.removeprefix('sp-').replace('-', '_')}"
     if not name.startswith("sp-") or importlib.util.find_spec(module) is None:

@@ -34,9 +34,7 @@ PASSES = (["--sp-verify", "--sp-propagate"], ["--sdy-basic-propagate"], [])
 def start(name: str, *words: str) -> Contender:
     """A process that is this Python, run with ``words``."""
     command = [sys.executable, *words]
-    return Contender(
-        name, lambda _: subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    )
+    return Contender(name, lambda _: subprocess.run(command, check=True, stdout=subprocess.DEVNULL))
 
 
 def main() -> int:
@@ -49,7 +47,9 @@ def main() -> int:
         file = Path(folder, "ten.mlir")
         file.write_text(MODULE)
         rivals = [start(PEER, "-c", PEER)] + [
-            start(" ".join(["shardpass opt", *passes]), "-m", "shardpass", "opt", str(file), *passes)
+            start(
+                " ".join(["shardpass opt", *passes]), "-m", "shardpass", "opt", str(file), *passes
+            )
             for passes in PASSES
         ]
         # One of each first: reading from a cold disk, and compiling to bytecode, is not the
