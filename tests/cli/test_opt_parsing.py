@@ -59,7 +59,7 @@ def test_options_stand_anywhere_and_take_one_dash_or_two(dashes: str) -> None:
     _, request = read(
         f"{dashes}split-input-file", "a.mlir", f"{dashes}cse", f"{dashes}verify-diagnostics",
         f"{dashes}allow-unregistered-dialect", f"{dashes}mlir-print-debuginfo",
-        f"{dashes}mlir-elide-elementsattrs-if-larger=4", 
+        f"{dashes}mlir-elide-elementsattrs-if-larger=4",
         f"{dashes}mlir-print-ir-after=cse,sp-strip",
         f"{dashes}mlir-print-ir-after", "canonicalize", f"{dashes}mlir-print-ir-before-all",
         f"{dashes}verify-each=0", f"{dashes}output-split-marker=// ===", f"{dashes}mlir-timing",
