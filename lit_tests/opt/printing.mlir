@@ -6,7 +6,7 @@
 // RUN: %shardpass opt %s --mlir-print-debuginfo --mlir-print-local-scope | %filecheck %s --check-prefix=LOCAL
 // RUN: %shardpass opt %s --mlir-pretty-debuginfo | %filecheck %s --check-prefix=PRETTY
 // RUN: %shardpass opt %s --mlir-use-nameloc-as-prefix | %filecheck %s --check-prefix=NAMES
-// RUN: %shardpass opt %s --emit-bytecode | %shardpass opt --mlir-print-op-generic | %filecheck %s --check-prefix=GENERIC
+// RUN: %shardpass opt %s --emit-bytecode > %t && %shardpass opt %t --mlir-print-op-generic | %filecheck %s --check-prefix=GENERIC
 // RUN: %shardpass opt %s --emit-bytecode --emit-bytecode-version=5 -o %t && %shardpass opt %t --mlir-print-op-generic | %filecheck %s --check-prefix=GENERIC
 // RUN: %shardpass opt %s -o %t.mlirbc && %shardpass opt %t.mlirbc --mlir-print-op-generic | %filecheck %s --check-prefix=GENERIC
 // RUN: not %shardpass opt %s --emit-bytecode --emit-bytecode-version=99 2>&1 | %filecheck %s --check-prefix=VERSION
@@ -20,6 +20,7 @@
 
 // ELIDED: dense_resource<__elided__> : tensor<5xi32>
 // WHOLE: dense<[1, 2, 3, 4, 5]> : tensor<5xi32>
+// RESOURCE: return
 // RESOURCE-NOT: 0x0400
 // WHOLE: one: "0x040000000000803F"
 

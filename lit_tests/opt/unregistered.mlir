@@ -1,6 +1,6 @@
 // RUN: %shardpass opt %s --allow-unregistered-dialect --cse | %filecheck %s
 // RUN: not %shardpass opt %s --cse 2>&1 | %filecheck %s --check-prefix=REFUSED
-// RUN: %shardpass opt %s -allow-unregistered-dialect -verify-roundtrip -emit-bytecode | %shardpass opt -allow-unregistered-dialect | %filecheck %s
+// RUN: %shardpass opt %s -allow-unregistered-dialect -verify-roundtrip -emit-bytecode -o %t && %shardpass opt %t -allow-unregistered-dialect | %filecheck %s
 
 // Ops and attributes that nobody knows, in MLIR's generic form.
 

@@ -1,5 +1,4 @@
 // RUN: %shardpass opt %s --sp-verify --verify-diagnostics=only-expected
-// RUN: %shardpass opt %s --sp-verify --verify-diagnostics=only-expected --split-input-file
 // RUN: not %shardpass opt %s --sp-verify --verify-diagnostics 2>&1 | %filecheck %s
 // RUN: not %shardpass opt %s --sp-verify --verify-diagnostics=all 2>&1 | %filecheck %s
 // RUN: not %shardpass opt %s --sp-verify --verify-diagnostics=none 2>&1 | %filecheck %s --check-prefix=LEVEL
