@@ -60,10 +60,14 @@ def _count(number: int, what: str) -> str:
 def opt_options() -> dict[str, bool]:
     """The options of ``shardpass opt``, dashes included, and whether each takes a value."""
     from shardpass.cli.opt import opt
+    from shardpass.cli.opt_words import MayHaveValue
 
     options = {"-h": False, "--help": False}
     for parameter in opt.params:
         if isinstance(parameter, click.Option):
-            takes_value = not (parameter.is_flag or parameter.count)
+            # One whose value may be left out never takes the next word for it.
+            takes_value = not (
+                parameter.is_flag or parameter.count or isinstance(parameter, MayHaveValue)
+            )
             options.update(dict.fromkeys(parameter.opts, takes_value))
     return options
