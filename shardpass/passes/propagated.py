@@ -1,0 +1,144 @@
+"""What has to hold before anything is made of a propagated module.
+
+Shardy's passes behind propagation take for granted that it has been: they read an open dimension as
+a closed one and a value without a sharding as whole, skip ops whose values lie on different meshes,
+and stop the process where a size is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import func, sdy
+
+from shardpass.canon import MeshShape
+from shardpass.diagnostics import Sink
+from shardpass.mlir import SDY_SHARDING, locate, operations
+from shardpass.passes.base import Look
+from shardpass.passes.identities import MARKS, is_annotation
+from shardpass.passes.placements import Placement, Placements
+
+_HELP = "run sp-propagate first"
+#: Ops that propagation consumes.
+_CONSUMED = (sdy.ShardingGroupOp, *MARKS)
+
+
+def _check_propagated(root: ir.Operation, sink: Sink) -> None:
+    placements = list(Placements(root))
+    ops = list(operations(root))
+    _open_dimensions(placements, sink)
+    _consumed_ops(ops, sink)
+    _meshes(placements, sink)
+    _dynamic_values(ops, sink)
+    if not sink.has_errors:
+        _nothing_inside(placements, ops, sink)
+
+
+#: Errors: open dimensions, what propagation consumes, several meshes, single-device tensors, and
+#: dimensions without a static size. A warning: arguments are cut and nothing inside has a sharding.
+REFUSE_UNPROPAGATED = Look(_check_propagated)
+
+
+def _open_dimensions(placements: Iterable[Placement], sink: Sink) -> None:
+    found = [p for p in placements if any(dim.open for dim in p.sharding.dims)]
+    if not found:
+        return
+    first = found[0]
+    others = f", and of {len(found) - 1} more values" if len(found) > 1 else ""
+    sink.error(
+        "not-propagated",
+        f"{first}: {first.sharding.dims_text()} has open dimensions{others}, which propagation "
+        "closes",
+        location=first.location,
+        path=first.entry.path if first.entry else None,
+        help=_HELP,
+    )
+
+
+def _consumed_ops(ops: Iterable[ir.OpView], sink: Sink) -> None:
+    found = [op for op in ops if isinstance(op, _CONSUMED)]
+    if not found:
+        return
+    others = f", with {len(found) - 1} more such ops" if len(found) > 1 else ""
+    sink.error(
+        "not-propagated",
+        f"{found[0].operation.name} is still there{others}, which propagation consumes",
+        location=locate(found[0]),
+        help=_HELP,
+    )
+
+
+def _meshes(placements: Iterable[Placement], sink: Sink) -> None:
+    """Report values on a second mesh, and tensors that one device alone holds."""
+    used: MeshShape | None = None
+    reported: set[MeshShape] = set()
+    for placement in placements:
+        mesh = placement.sharding.mesh
+        if mesh in reported or not isinstance(placement.type, ir.RankedTensorType):
+            continue
+        if mesh.is_maximal:
+            sink.error(
+                "not-supported",
+                f"{placement} is on the single {mesh.describe()}: every device runs the same "
+                "program",
+                location=placement.location,
+                help="put it on the mesh, whole on every device",
+            )
+        elif placement.sharding.is_fully_replicated:
+            continue
+        elif used is None or mesh == used:
+            used = mesh
+            continue
+        else:
+            sink.error(
+                "mesh-mismatch",
+                f"{placement} is on mesh {mesh.describe()}, and others are on {used.describe()}",
+                location=placement.location,
+                help="put all on one mesh",
+            )
+        reported.add(mesh)
+
+
+def _dynamic_values(ops: Iterable[ir.OpView], sink: Sink) -> None:
+    for op in ops:
+        for value in _values_of(op):
+            kind = value.type
+            if isinstance(kind, ir.UnrankedTensorType) or (
+                isinstance(kind, ir.RankedTensorType) and not kind.has_static_shape
+            ):
+                sink.error(
+                    "dynamic-shape",
+                    f"{op.operation.name} has a value of type {kind}: a dimension without a static "
+                    "size cannot be cut",
+                    location=locate(op),
+                    help="refine the module's shapes first (stablehlo-refine-shapes)",
+                )
+                break
+
+
+def _values_of(op: ir.OpView) -> Iterator[ir.Value]:
+    if isinstance(op, func.FuncOp):
+        if not op.is_external:
+            yield from op.arguments
+        return
+    yield from op.results
+
+
+def _nothing_inside(placements: list[Placement], ops: list[ir.OpView], sink: Sink) -> None:
+    cut = [p for p in placements if p.entry and not p.sharding.is_fully_replicated]
+    inside = [op for op in ops if not isinstance(op, func.FuncOp) and len(op.results)]
+    if not cut or not inside:
+        return
+    if any(SDY_SHARDING in op.attributes or is_annotation(op) for op in inside):
+        return
+    if any(isinstance(op, sdy.ManualComputationOp) for op in inside):
+        return
+    sink.warning(
+        "not-propagated",
+        f"{cut[0]} is cut, and nothing inside has a sharding, so that all of it is taken as whole "
+        "on every device",
+        location=cut[0].location,
+        path=cut[0].entry.path if cut[0].entry else None,
+        help=f"if the module has not been propagated, {_HELP}",
+    )
