@@ -27,6 +27,9 @@ _WITH_BODY: Final = (
 )
 #: Body -> how Shardy calls it.
 _KINDS: Final = {"stablehlo.add": "sum", "stablehlo.maximum": "max", "stablehlo.minimum": "min"}
+#: The attribute that says so, and its values in jaxlib 0.12.
+_REDUCTION: Final = "reduction_op"
+_REDUCTIONS: Final = {0: "sum", 1: "max", 2: "min"}
 #: Ops that only pass on what is still to be reduced.
 _PASSING_ON: Final = (sdy.AllGatherOp, sdy.AllSliceOp, sdy.AllToAllOp, sdy.CollectivePermuteOp)
 
@@ -41,10 +44,9 @@ def wrongly_combined(op: ir.OpView) -> str | None:
 
 def _kind_of(op: ir.OpView) -> str:
     """``sum``, ``max`` or ``min``."""
-    if "reduction_op" not in op.attributes:
+    if _REDUCTION not in op.attributes:
         return "sum"
-    text = str(op.attributes["reduction_op"])
-    return next((kind for kind in ("max", "min") if kind in text.lower()), "sum")
+    return _REDUCTIONS.get(ir.IntegerAttr(op.attributes[_REDUCTION]).value, "another")
 
 
 def _combiner(value: ir.Value) -> str | None:

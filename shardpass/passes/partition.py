@@ -36,6 +36,7 @@ from shardpass.passes.partition_faults import (
     refuse_values,
 )
 from shardpass.passes.propagated import REFUSE_UNPROPAGATED
+from shardpass.passes.replica_groups import REPLICA_GROUPS, list_replica_groups
 from shardpass.passes.survey import REFUSE_GSPMD
 
 _INSERT: Final = "sdy-insert-explicit-reshards"
@@ -94,6 +95,7 @@ class Partition(Pass):
         if not newer:
             yield inline_calls
             yield "symbol-dce"
+        yield list_groups
         yield hide_chlo
         yield ",".join((*plan[:inserted], _RULES))
         yield Look(refuse_values)
@@ -132,6 +134,14 @@ class Partition(Pass):
         yield from convert
         yield "sdy-drop-sharding-and-mesh"
         yield _DROP_RULES
+
+
+def list_groups(root: ir.Operation, sink: Sink) -> None:
+    """Let collectives that are there already name devices, since meshes go."""
+    meshes = meshes_of(root)
+    for op in operations(root):
+        if REPLICA_GROUPS in op.attributes:
+            list_replica_groups(op, meshes)
 
 
 def say_whole(root: ir.Operation, sink: Sink) -> None:

@@ -15,10 +15,12 @@ from typing import Final
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func, sdy, stablehlo
 
+from shardpass.canon import TensorSharding
+from shardpass.canon.axes import DimSharding
 from shardpass.canon.shapes import sizes_that_fit
 from shardpass.diagnostics import Sink
 from shardpass.mlir import locate, operations
-from shardpass.passes.chlo_calls import hidden_name, is_hidden
+from shardpass.passes.chlo_calls import hidden_name
 from shardpass.passes.chlo_rules import RULE
 from shardpass.passes.combining import wrongly_combined
 from shardpass.passes.expansion import expand
@@ -133,7 +135,8 @@ def refuse_collectives(root: ir.Operation, sink: Sink) -> None:
 
 _Reason = tuple[str, str]
 _WHOLE: Final = "keep it whole on every device (an sdy.sharding_constraint in front of it)"
-_NEWER: Final = "use jaxlib 0.12, or keep it whole on every device"
+#: By whether the jaxlib that failed is the newer one.
+_OTHER: Final = {False: "use jaxlib 0.12, or keep it whole on every device", True: _WHOLE}
 
 
 def _reasons(op: ir.OpView, placements: Placements, newer: bool) -> Iterator[_Reason]:
@@ -149,39 +152,61 @@ def _reasons(op: ir.OpView, placements: Placements, newer: bool) -> Iterator[_Re
         if RULE not in op.attributes:
             yield "Shardy has no sharding rule for it, and its values are cut", _WHOLE
         else:
-            dimension = _unshardable(op, placements)
-            if dimension is not None:
-                yield f"{dimension} has to be whole and is cut", _WHOLE
-    checks = _ALWAYS if newer else _ALWAYS | _OLDER
-    for kind, check in checks.items():
-        if op.operation.name == kind:
-            reason = check(op, placements)
+            reason = _against_rule(op, placements)
             if reason:
-                yield reason, _NEWER if kind in _OLDER and check is _OLDER[kind] else _WHOLE
+                yield reason, _WHOLE
+    for checks, remedy in ((_ALWAYS, _WHOLE), (_IN_NEWER if newer else _IN_OLDER, _OTHER[newer])):
+        check = checks.get(op.operation.name)
+        reason = check(op, placements) if check else None
+        if reason:
+            yield reason, remedy
 
 
-def _unshardable(op: ir.OpView, placements: Placements) -> str | None:
-    """A dimension of ``op`` that is cut, though its rule wants it whole."""
+def _against_rule(op: ir.OpView, placements: Placements) -> str | None:
+    """What of ``op`` is cut against its sharding rule.
+
+    A factor that needs replication must be whole. Rules that somebody has written by hand, as JAX
+    does for custom calls, are left to their word by Shardy, which moves nothing for such ops: what
+    is cut there must run through all operands and results alike.
+    """
     rule = sdy.OpShardingRuleAttr(op.attributes[RULE])
     whole = set(rule.need_replication_factors)
-    if not whole:
+    if not whole and not rule.is_custom:
         return None
-    sizes = list(rule.factor_sizes)
-    for word, values, mappings in (
-        ("operand", op.operands, rule.operand_mappings),
-        ("result", op.results, rule.result_mappings),
-    ):
-        for index, (value, mapping) in enumerate(zip(values, mappings, strict=True)):
-            dims = sdy.TensorMappingAttr(mapping).dim_mappings
-            for dimension, (pieces, dim) in enumerate(
-                zip(placements.cuts(value), dims, strict=False)
-            ):
-                done = 1
-                for factor in sdy.DimMappingAttr(dim).factor_indices:
-                    if done < pieces and factor in whole:
-                        return f"dimension {dimension} of {word} {index}"
-                    done *= sizes[factor]
+    tensors = [
+        (f"{word} {index}", _cut_factors(rule, mapping, placements.of(value)))
+        for word, values, mappings in (
+            ("operand", op.operands, rule.operand_mappings),
+            ("result", op.results, rule.result_mappings),
+        )
+        for index, (value, mapping) in enumerate(zip(values, mappings, strict=True))
+    ]
+    for name, cut in tensors:
+        for factor, (dimension, _) in cut.items():
+            if factor in whole:
+                return f"dimension {dimension} of {name} has to be whole and is cut"
+    through = [{factor: dim for factor, (_, dim) in cut.items()} for _, cut in tensors]
+    if rule.is_custom and any(cut != through[0] for cut in through):
+        return "what its sharding rule says runs through it is not cut everywhere alike"
     return None
+
+
+def _cut_factors(
+    rule: sdy.OpShardingRuleAttr, mapping: ir.Attribute, sharding: TensorSharding | None
+) -> dict[int, tuple[int, DimSharding]]:
+    """Factor -> the dimension that it is cut in, and how; major factors of a dimension first."""
+    found: dict[int, tuple[int, DimSharding]] = {}
+    if sharding is None:
+        return found
+    sizes = list(rule.factor_sizes)
+    dims = sdy.TensorMappingAttr(mapping).dim_mappings
+    for dimension, (cut, dim) in enumerate(zip(sharding.dims, dims, strict=False)):
+        done, pieces = 1, cut.tiles(sharding.mesh)
+        for factor in sdy.DimMappingAttr(dim).factor_indices:
+            if done < pieces:
+                found[factor] = dimension, cut
+            done *= sizes[factor]
+    return found
 
 
 def _random(op: ir.OpView, placements: Placements) -> str | None:
@@ -196,6 +221,35 @@ def _strided_slice(op: ir.OpView, placements: Placements) -> str | None:
         if stride > 1 and pieces > 1:
             return f"dimension {dimension} is cut and taken in steps of {stride}"
     return None
+
+
+def _pad(op: ir.OpView, placements: Placements) -> str | None:
+    """Shardy takes a dimension that keeps its size for one that is not padded."""
+    before, after = _shape(op.operands[0]), _shape(op.results[0])
+    for dimension in _padded(op, placements):
+        if before[dimension] == after[dimension]:
+            return f"dimension {dimension} is cut, and moved by as much as it is cropped"
+    return None
+
+
+def _padded_twice(op: ir.OpView, placements: Placements) -> str | None:
+    if len(_padded(op, placements)) > 1:
+        return "more than one dimension is cut and padded"
+    return None
+
+
+def _padded(op: ir.OpView, placements: Placements) -> list[int]:
+    """The dimensions that are cut, and padded or cropped."""
+    amounts = (
+        list(ir.DenseI64ArrayAttr(op.attributes[side]))
+        for side in ("edge_padding_low", "edge_padding_high", "interior_padding")
+    )
+    cuts = placements.cuts(op.operands[0]) or placements.cuts(op.results[0])
+    return [
+        dimension
+        for dimension, (pieces, *added) in enumerate(zip(cuts, *amounts, strict=False))
+        if pieces > 1 and any(added)
+    ]
 
 
 def _loop(op: ir.OpView, placements: Placements) -> str | None:
@@ -243,12 +297,19 @@ def _shape(value: ir.Value) -> tuple[int, ...]:
 
 
 _Check = Callable[[ir.OpView, Placements], str | None]
+#: Op -> what is wrong with it, if anything, whatever jaxlib there is.
 _ALWAYS: Final[dict[str, _Check]] = {
-    "stablehlo.rng": _random,
+    "stablehlo.pad": _pad,
     "stablehlo.reshape": _reshape,
+    "stablehlo.rng": _random,
+}
+#: What the partitioner of jaxlib 0.12 gets wrong where it exchanges borders; that of 0.10.2 gathers.
+_IN_NEWER: Final[dict[str, _Check]] = {
+    "stablehlo.pad": _padded_twice,
     "stablehlo.slice": _strided_slice,
 }
-_OLDER: Final[dict[str, _Check]] = {
+#: What the converter of jaxlib 0.10.2 does not know.
+_IN_OLDER: Final[dict[str, _Check]] = {
     "stablehlo.dynamic_slice": _dynamic_slice,
     "stablehlo.dynamic_update_slice": _dynamic_update,
     "stablehlo.gather": _gather,
