@@ -8,20 +8,29 @@ and stop the process where a size is not known.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func, sdy
 
 from shardpass.canon import MeshShape
 from shardpass.diagnostics import Sink
-from shardpass.mlir import SDY_SHARDING, locate, operations
+from shardpass.mlir import SDY_SHARDING, arguments_of, collect, locate, operations
 from shardpass.passes.base import Look
-from shardpass.passes.identities import MARKS, is_annotation
+from shardpass.passes.identities import MARKS
 from shardpass.passes.placements import Placement, Placements
 
-_HELP = "run sp-propagate first"
+_HELP: Final = "run sp-propagate first"
 #: Ops that propagation consumes.
-_CONSUMED = (sdy.ShardingGroupOp, *MARKS)
+_CONSUMED: Final = (sdy.ShardingGroupOp, *MARKS)
+#: Some ops whose result lies as their operands do.
+_ELEMENTWISE: Final = frozenset(
+    f"stablehlo.{name}"
+    for name in (
+        "abs add convert cosine divide exponential log logistic maximum minimum multiply negate "
+        "power rsqrt sine sqrt subtract tanh"
+    ).split()
+)
 
 
 def _check_propagated(root: ir.Operation, sink: Sink) -> None:
@@ -32,7 +41,7 @@ def _check_propagated(root: ir.Operation, sink: Sink) -> None:
     _meshes(placements, sink)
     _dynamic_values(ops, sink)
     if not sink.has_errors:
-        _nothing_inside(placements, ops, sink)
+        _nothing_inside(root, sink)
 
 
 #: Errors: open dimensions, what propagation consumes, several meshes, single-device tensors, and
@@ -125,20 +134,31 @@ def _values_of(op: ir.OpView) -> Iterator[ir.Value]:
     yield from op.results
 
 
-def _nothing_inside(placements: list[Placement], ops: list[ir.OpView], sink: Sink) -> None:
-    cut = [p for p in placements if p.entry and not p.sharding.is_fully_replicated]
-    inside = [op for op in ops if not isinstance(op, func.FuncOp) and len(op.results)]
-    if not cut or not inside:
-        return
-    if any(SDY_SHARDING in op.attributes or is_annotation(op) for op in inside):
-        return
-    if any(isinstance(op, sdy.ManualComputationOp) for op in inside):
-        return
-    sink.warning(
-        "not-propagated",
-        f"{cut[0]} is cut, and nothing inside has a sharding, so that all of it is taken as whole "
-        "on every device",
-        location=cut[0].location,
-        path=cut[0].entry.path if cut[0].entry else None,
-        help=f"if the module has not been propagated, {_HELP}",
-    )
+def _nothing_inside(root: ir.Operation, sink: Sink) -> None:
+    """Warn where an argument is cut, and an elementwise op on it has no sharding.
+
+    Propagation gives each such op one.
+    """
+    placements = Placements(root)
+    for function in collect(root, func.FuncOp):
+        if function.is_external:
+            continue
+        for value, argument in zip(arguments_of(function), function.arguments, strict=True):
+            if not placements.is_cut(argument):
+                continue
+            op = next((use.owner for use in argument.uses if _is_bare(use.owner)), None)
+            if op is None:
+                continue
+            sink.warning(
+                "not-propagated",
+                f"{value} of @{function.name.value} is cut, and {op.operation.name}, which takes "
+                "it, has no sharding, so that it is gathered first",
+                location=locate(function),
+                path=value.path,
+                help=f"if the module has not been propagated, {_HELP}",
+            )
+            return
+
+
+def _is_bare(op: ir.OpView) -> bool:
+    return op.operation.name in _ELEMENTWISE and SDY_SHARDING not in op.attributes
