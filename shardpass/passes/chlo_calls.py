@@ -17,7 +17,6 @@ from shardpass.passes.chlo_rules import CHLO, RULE, ChloRules
 from shardpass.passes.identities import call_target
 
 _CALL: Final = "stablehlo.custom_call"
-_TARGET: Final = "shardpass.chlo"
 _NAME: Final = "shardpass.name"
 _ATTRIBUTES: Final = "shardpass.attributes"
 
@@ -33,7 +32,7 @@ def hide_chlo(root: ir.Operation, sink: Sink) -> None:
         own = {key: op.attributes[key] for key in op.attributes}
         carried = {key: own.pop(key) for key in (SDY_SHARDING, RULE) if key in own}
         with op.context, op.location:
-            carried["call_target_name"] = ir.StringAttr.get(_TARGET)
+            carried["call_target_name"] = ir.StringAttr.get(name)
             carried[_NAME] = ir.StringAttr.get(name)
             carried[_ATTRIBUTES] = ir.DictAttr.get(own)
         _replace(op, _CALL, carried)
@@ -52,7 +51,7 @@ def show_chlo(root: ir.Operation, sink: Sink | None = None) -> None:
 
 def is_hidden(op: ir.OpView) -> bool:
     """Whether ``op`` stands for an op of CHLO."""
-    return call_target(op) == _TARGET
+    return call_target(op) is not None and _NAME in op.attributes
 
 
 def hidden_name(op: ir.OpView) -> str:

@@ -9,13 +9,16 @@ from shardpass.canon import MeshShape, TensorSharding
 from shardpass.canon.mlir_string import quote
 from shardpass.diagnostics import Sink
 from shardpass.mlir import (
+    NUM_PARTITIONS,
     SDY_SHARDING,
     Shardings,
     argument_attributes,
     declare_mesh,
     entry_function,
     free_mesh_name,
+    locate,
     meshes_of,
+    num_partitions,
     result_attributes,
     set_argument_attributes,
     set_num_partitions,
@@ -44,6 +47,15 @@ class Signature:
         self._arguments, self._results = argument_attributes(function), result_attributes(function)
         shardings = Shardings(root)
         self._mesh = _mesh_in_use(root)
+        stated = num_partitions(root)
+        if stated not in (None, 1, self._mesh.size):
+            sink.error(
+                "device-count",
+                f"the mesh {self._mesh.describe()} has {self._mesh.size} devices, and the module "
+                f"is for {stated} ({NUM_PARTITIONS})",
+                location=locate(function),
+                help="make both the same",
+            )
         self._in = self._placed(shardings, self._arguments, function.type.inputs)
         self._out = self._placed(shardings, self._results, function.type.results)
 

@@ -24,8 +24,8 @@ from shardpass.mlir import (
 )
 from shardpass.passes.base import Look, Pass, Stage, option
 from shardpass.passes.chlo_calls import hide_chlo, show_chlo
+from shardpass.passes.expansion import expand, set_option
 from shardpass.passes.explicit_collectives import native_passes
-from shardpass.passes.expansion import expand, set_option, without
 from shardpass.passes.inlining import inline_calls
 from shardpass.passes.local_program import Signature
 from shardpass.passes.partition_faults import (
@@ -72,9 +72,7 @@ class Partition(Pass):
 
     name: ClassVar[str] = "sp-partition"
 
-    wrap: bool = option(
-        False, help="put the result into a manual computation, which XLA compiles"
-    )
+    wrap: bool = option(False, help="put the result into a manual computation, which XLA compiles")
 
     def run(self, root: ir.Operation, sink: Sink) -> None:
         """Not used: the work is C++, see :meth:`stages`."""
@@ -97,7 +95,7 @@ class Partition(Pass):
             yield "symbol-dce"
         yield list_groups
         yield hide_chlo
-        yield ",".join((*plan[:inserted], _RULES))
+        yield ",".join((_RULES, *plan[:inserted]))
         yield Look(refuse_values)
         yield Look(refuse_ops)
         yield say_whole
@@ -168,9 +166,7 @@ def say_whole(root: ir.Operation, sink: Sink) -> None:
                     entries
                     if SDY_SHARDING in entries or not isinstance(kind, ir.RankedTensorType)
                     else with_entry(entries, SDY_SHARDING, shardings.write(whole(kind), name))
-                    for entries, kind in zip(
-                        argument_attributes(op), op.type.inputs, strict=True
-                    )
+                    for entries, kind in zip(argument_attributes(op), op.type.inputs, strict=True)
                 ],
             )
         elif _may_say(op):

@@ -73,7 +73,9 @@ def refuse_values(root: ir.Operation, sink: Sink) -> None:
                 path=path,
                 help="give the mesh an axis for the part, or use jaxlib 0.12",
             )
-        for dimension, (size, pieces) in enumerate(zip(shape or (), sharding.tiles(), strict=False)):
+        for dimension, (size, pieces) in enumerate(
+            zip(shape or (), sharding.tiles(), strict=False)
+        ):
             if size % pieces:
                 sink.error(
                     "indivisible",
@@ -303,7 +305,7 @@ _ALWAYS: Final[dict[str, _Check]] = {
     "stablehlo.reshape": _reshape,
     "stablehlo.rng": _random,
 }
-#: What the partitioner of jaxlib 0.12 gets wrong where it exchanges borders; that of 0.10.2 gathers.
+#: What jaxlib 0.12 gets wrong where it exchanges borders; 0.10.2 gathers there.
 _IN_NEWER: Final[dict[str, _Check]] = {
     "stablehlo.pad": _padded_twice,
     "stablehlo.slice": _strided_slice,

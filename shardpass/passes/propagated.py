@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from jax.extend.mlir import ir
-from jax.extend.mlir.dialects import func, sdy
+from jax.extend.mlir.dialects import func, sdy, stablehlo
 
 from shardpass.canon import MeshShape
 from shardpass.diagnostics import Sink
@@ -24,12 +24,18 @@ _HELP: Final = "run sp-propagate first"
 #: Ops that propagation consumes.
 _CONSUMED: Final = (sdy.ShardingGroupOp, *MARKS)
 #: Some ops whose result lies as their operands do.
-_ELEMENTWISE: Final = frozenset(
-    f"stablehlo.{name}"
-    for name in (
-        "abs add convert cosine divide exponential log logistic maximum minimum multiply negate "
-        "power rsqrt sine sqrt subtract tanh"
-    ).split()
+_ELEMENTWISE: Final = (
+    stablehlo.AbsOp,
+    stablehlo.AddOp,
+    stablehlo.ConvertOp,
+    stablehlo.DivOp,
+    stablehlo.ExpOp,
+    stablehlo.MaxOp,
+    stablehlo.MinOp,
+    stablehlo.MulOp,
+    stablehlo.NegOp,
+    stablehlo.SubtractOp,
+    stablehlo.TanhOp,
 )
 
 
@@ -161,4 +167,4 @@ def _nothing_inside(root: ir.Operation, sink: Sink) -> None:
 
 
 def _is_bare(op: ir.OpView) -> bool:
-    return op.operation.name in _ELEMENTWISE and SDY_SHARDING not in op.attributes
+    return isinstance(op, _ELEMENTWISE) and SDY_SHARDING not in op.attributes
