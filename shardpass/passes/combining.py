@@ -8,14 +8,16 @@ write for each kind.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy, stablehlo
 
 from shardpass.diagnostics import Sink
-from shardpass.mlir import locate, operations
+from shardpass.mlir import collect, locate, operations
 from shardpass.passes.base import Look
+from shardpass.passes.identities import replace_by_operand
 
 _REDUCING: Final = (sdy.AllReduceOp, sdy.ReduceScatterOp)
 #: Ops that combine what their body says.
@@ -30,6 +32,7 @@ _KINDS: Final = {"stablehlo.add": "sum", "stablehlo.maximum": "max", "stablehlo.
 #: The attribute that says so, and its values in jaxlib 0.12.
 _REDUCTION: Final = "reduction_op"
 _REDUCTIONS: Final = {0: "sum", 1: "max", 2: "min"}
+_QUOTED: Final = re.compile(r'"(?:[^"\\]|\\.)*"')
 #: Ops that only pass on what is still to be reduced.
 _PASSING_ON: Final = (sdy.AllGatherOp, sdy.AllSliceOp, sdy.AllToAllOp, sdy.CollectivePermuteOp)
 
@@ -77,3 +80,25 @@ def _warn_of_combiners(root: ir.Operation, sink: Sink) -> None:
 
 #: A warning for each collective that says another combination than the program asks for.
 WARN_OF_COMBINERS: Final = Look(_warn_of_combiners)
+
+
+def drop_repeated_reductions(root: ir.Operation, sink: Sink) -> None:
+    """Take away each ``all_reduce`` of partial results that another one behind it reduces.
+
+    Shardy writes one behind every op that leaves partial results, whether there is one or not. In a
+    module that shows its collectives already, the second would add up finished sums.
+    """
+    for op in collect(root, sdy.AllReduceOp):
+        users = [use.owner for use in op.results[0].uses]
+        if users and all(_reduces_again(user, op) for user in users):
+            replace_by_operand(op)
+
+
+def _reduces_again(user: ir.OpView, op: sdy.AllReduceOp) -> bool:
+    return isinstance(user, _REDUCING) and bool(_axes(user) & _axes(op))
+
+
+def _axes(op: ir.OpView) -> set[str]:
+    """The names of the axes that ``op`` reduces over, as MLIR writes them."""
+    key = "reduction_axes" if isinstance(op, sdy.AllReduceOp) else "reduce_scatter_axes"
+    return set(_QUOTED.findall(str(op.attributes[key])))

@@ -10,12 +10,13 @@ from jax.extend.mlir import ir
 
 from shardpass.diagnostics import Sink
 from shardpass.passes.base import Pass, Stage
-from shardpass.passes.combining import WARN_OF_COMBINERS
+from shardpass.passes.combining import WARN_OF_COMBINERS, drop_repeated_reductions
 from shardpass.passes.expansion import expand, without
 from shardpass.passes.propagated import REFUSE_UNPROPAGATED
 from shardpass.passes.survey import SURVEY
 
 _PIPELINE: Final = "sdy-export-pipeline{enable-insert-explicit-collectives=true}"
+_INSERTION: Final = "sdy-insert-explicit-reshards"
 #: Passes of that pipeline that finish propagation, which has been, or change what a caller sees.
 _NOT_ASKED_FOR: Final = (
     "sdy-constant-or-scalar-merger",
@@ -52,15 +53,24 @@ class ExplicitCollectives(Pass):
 
     def stages(self) -> Sequence[Stage]:
         """The checks, Shardy's passes, and a look at what they cannot say."""
-        return (SURVEY, REFUSE_UNPROPAGATED, ",".join(native_passes()), WARN_OF_COMBINERS)
+        insertion, collectives = native_passes()
+        return (
+            SURVEY,
+            REFUSE_UNPROPAGATED,
+            ",".join(insertion),
+            drop_repeated_reductions,
+            ",".join(collectives),
+            WARN_OF_COMBINERS,
+        )
 
 
-def native_passes() -> tuple[str, ...]:
-    """Shardy's passes from a propagated module to one with collectives, in its own order.
+def native_passes() -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Shardy's passes from a propagated module to reshards, and from there to collectives.
 
     They are read from the pipeline that Shardy has for it, which differs by version.
     """
     elements = expand(_PIPELINE)
     for name in _NOT_ASKED_FOR:
         elements = without(elements, name)
-    return elements
+    inserted = next(i for i, element in enumerate(elements) if _INSERTION in element) + 1
+    return elements[:inserted], elements[inserted:]

@@ -48,7 +48,7 @@ class Signature:
         shardings = Shardings(root)
         self._mesh = _mesh_in_use(root)
         stated = num_partitions(root)
-        if stated not in (None, 1, self._mesh.size):
+        if self._mesh.names and stated not in (None, 1, self._mesh.size):
             sink.error(
                 "device-count",
                 f"the mesh {self._mesh.describe()} has {self._mesh.size} devices, and the module "

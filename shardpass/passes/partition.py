@@ -24,6 +24,7 @@ from shardpass.mlir import (
 )
 from shardpass.passes.base import Look, Pass, Stage, option
 from shardpass.passes.chlo_calls import hide_chlo, show_chlo
+from shardpass.passes.combining import drop_repeated_reductions
 from shardpass.passes.expansion import expand, set_option
 from shardpass.passes.explicit_collectives import native_passes
 from shardpass.passes.inlining import inline_calls
@@ -39,7 +40,6 @@ from shardpass.passes.propagated import REFUSE_UNPROPAGATED
 from shardpass.passes.replica_groups import REPLICA_GROUPS, list_replica_groups
 from shardpass.passes.survey import REFUSE_GSPMD
 
-_INSERT: Final = "sdy-insert-explicit-reshards"
 _RESOLVE: Final = "sdy-resolve-permutation-factors"
 _TO_COLLECTIVES: Final = "sdy-reshard-to-collectives"
 #: How devices are told apart: by partition, as JAX does. Any count above one says so; without, the
@@ -85,8 +85,7 @@ class Partition(Pass):
     def _stages(self) -> Iterator[Stage]:
         signature = Signature()
         newer = knows_control_flow()
-        plan = native_passes()
-        inserted = next(i for i, step in enumerate(plan) if _INSERT in step) + 1
+        insertion, collectives = native_passes()
         yield REFUSE_GSPMD
         yield REFUSE_UNPROPAGATED
         yield Look(signature.remember)
@@ -95,11 +94,12 @@ class Partition(Pass):
             yield "symbol-dce"
         yield list_groups
         yield hide_chlo
-        yield ",".join((_RULES, *plan[:inserted]))
+        yield ",".join((_RULES, *insertion))
+        yield drop_repeated_reductions
         yield Look(refuse_values)
         yield Look(refuse_ops)
         yield say_whole
-        yield ",".join(self._to_collectives(plan[inserted:], newer))
+        yield ",".join(self._to_collectives(collectives, newer))
         yield Look(refuse_values)
         yield Look(refuse_collectives)
         yield ",".join(self._to_local(newer))
