@@ -14,9 +14,12 @@ from shardpass.passes.combining import WARN_OF_COMBINERS, drop_repeated_reductio
 from shardpass.passes.expansion import expand, without
 from shardpass.passes.propagated import REFUSE_UNPROPAGATED
 from shardpass.passes.survey import SURVEY
+from shardpass.passes.whole_values import say_what_collectives_take
 
 _PIPELINE: Final = "sdy-export-pipeline{enable-insert-explicit-collectives=true}"
 _INSERTION: Final = "sdy-insert-explicit-reshards"
+#: Gives meshes that are written into the shardings a name, by which the others look them up.
+LIFT_MESHES: Final = "sdy-lift-inlined-meshes"
 #: Passes of that pipeline that finish propagation, which has been, or change what a caller sees.
 _NOT_ASKED_FOR: Final = (
     "sdy-constant-or-scalar-merger",
@@ -57,6 +60,8 @@ class ExplicitCollectives(Pass):
         return (
             SURVEY,
             REFUSE_UNPROPAGATED,
+            LIFT_MESHES,
+            say_what_collectives_take,
             ",".join(insertion),
             drop_repeated_reductions,
             ",".join(collectives),

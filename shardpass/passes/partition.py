@@ -7,26 +7,19 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from jax.extend.mlir import ir
-from jax.extend.mlir.dialects import func, sdy
 
-from shardpass.canon import TensorSharding
 from shardpass.diagnostics import Sink
 from shardpass.mlir import (
-    SDY_SHARDING,
-    Shardings,
-    argument_attributes,
     locate,
     meshes_of,
     native,
     operations,
-    set_argument_attributes,
-    with_entry,
 )
 from shardpass.passes.base import Look, Pass, Stage, option
 from shardpass.passes.chlo_calls import hide_chlo, show_chlo
 from shardpass.passes.combining import drop_repeated_reductions
 from shardpass.passes.expansion import expand, set_option
-from shardpass.passes.explicit_collectives import native_passes
+from shardpass.passes.explicit_collectives import LIFT_MESHES, native_passes
 from shardpass.passes.inlining import inline_calls
 from shardpass.passes.local_program import Signature
 from shardpass.passes.partition_faults import (
@@ -39,6 +32,7 @@ from shardpass.passes.partition_faults import (
 from shardpass.passes.propagated import REFUSE_UNPROPAGATED
 from shardpass.passes.replica_groups import REPLICA_GROUPS, list_replica_groups
 from shardpass.passes.survey import REFUSE_GSPMD
+from shardpass.passes.whole_values import say_what_collectives_take, say_whole
 
 _RESOLVE: Final = "sdy-resolve-permutation-factors"
 _TO_COLLECTIVES: Final = "sdy-reshard-to-collectives"
@@ -46,6 +40,7 @@ _TO_COLLECTIVES: Final = "sdy-reshard-to-collectives"
 #: newer passes write programs for replicas.
 _ACROSS_PARTITIONS: Final = (("partition-count", "2"),)
 _RULES: Final = f"{native.FUNCTION}(sdy-populate-op-sharding-rules)"
+_CAST: Final = "builtin.unrealized_conversion_cast"
 _DROP_RULES: Final = f"{native.FUNCTION}(sdy-drop-sharding-rules)"
 
 
@@ -89,6 +84,8 @@ class Partition(Pass):
         yield REFUSE_GSPMD
         yield REFUSE_UNPROPAGATED
         yield Look(signature.remember)
+        yield LIFT_MESHES
+        yield say_what_collectives_take
         if not newer:
             yield inline_calls
             yield "symbol-dce"
@@ -104,10 +101,10 @@ class Partition(Pass):
         yield Look(refuse_collectives)
         yield ",".join(self._to_local(newer))
         yield show_chlo
+        yield Look(refuse_leftovers)
         yield signature.state_devices
         if self.wrap:
             yield signature.wrap
-        yield Look(refuse_leftovers)
 
     def _to_collectives(self, plan: Sequence[str], newer: bool) -> Iterator[str]:
         """The plan from reshards on, with the exchange of borders in front.
@@ -142,59 +139,19 @@ def list_groups(root: ir.Operation, sink: Sink) -> None:
             list_replica_groups(op, meshes)
 
 
-def say_whole(root: ir.Operation, sink: Sink) -> None:
-    """Write that a value is whole where nothing is said of it.
-
-    The exchange of borders compares what is written on both sides of an op, and ends the process
-    where one side says "whole" and the other says nothing.
-    """
-    shardings = Shardings(root)
-    name = next((name for name, mesh in meshes_of(root).items() if mesh.names), None)
-    if name is None:
-        return
-    mesh = shardings.meshes[name]
-
-    def whole(kind: ir.Type) -> TensorSharding:
-        rank = kind.rank if isinstance(kind, ir.RankedTensorType) else 0
-        return TensorSharding.replicated_on(mesh, rank)
-
-    for op in list(operations(root)):
-        if isinstance(op, func.FuncOp):
-            set_argument_attributes(
-                op,
-                [
-                    entries
-                    if SDY_SHARDING in entries or not isinstance(kind, ir.RankedTensorType)
-                    else with_entry(entries, SDY_SHARDING, shardings.write(whole(kind), name))
-                    for entries, kind in zip(argument_attributes(op), op.type.inputs, strict=True)
-                ],
-            )
-        elif _may_say(op):
-            op.attributes[SDY_SHARDING] = shardings.write_per_value(
-                (whole(result.type), name) for result in op.results
-            )
-
-
-def _may_say(op: ir.OpView) -> bool:
-    """Whether ``op`` gives values of a function and says nothing of where they lie."""
-    holder = op.operation.parent
-    return (
-        op.operation.name.startswith("stablehlo.")
-        and len(op.results) > 0
-        and SDY_SHARDING not in op.attributes
-        and holder is not None
-        and holder.name in (native.FUNCTION, sdy.ManualComputationOp.OPERATION_NAME)
-    )
-
-
 def refuse_leftovers(root: ir.Operation, sink: Sink) -> None:
     """Report what Shardy has not made local, so that no such program leaves."""
     for op in operations(root):
         name = op.operation.name
-        if name == "builtin.unrealized_conversion_cast":
-            sink.error(
-                "not-partitionable",
-                f"Shardy made a value of type {op.results[0].type} local, and not the op beside it",
-                location=locate(op),
-                help="keep the value whole on every device (an sdy.sharding_constraint)",
-            )
+        if name == _CAST:
+            why = f"made a value of type {op.results[0].type} local, and not the op beside it"
+        elif name.startswith("sdy."):
+            why = f"left {name} as it was"
+        else:
+            continue
+        sink.error(
+            "not-partitionable",
+            f"Shardy {why}",
+            location=locate(op),
+            help="keep the value whole on every device (an sdy.sharding_constraint)",
+        )

@@ -258,6 +258,17 @@ def _loop(op: ir.OpView, placements: Placements) -> str | None:
     return "what it carries is cut, and Shardy of this jaxlib leaves loops as they are"
 
 
+def _branches(op: ir.OpView, placements: Placements) -> str | None:
+    for region in op.regions:
+        *_, end = region.blocks[0].operations
+        for given, result in zip(end.operands, op.results, strict=True):
+            if placements.cuts(given) != placements.cuts(result) and (
+                placements.is_cut(given) or placements.is_cut(result)
+            ):
+                return "a branch leaves a value that is cut otherwise than the result"
+    return None
+
+
 def _gather(op: ir.OpView, placements: Placements) -> str | None:
     numbers = stablehlo.GatherDimensionNumbers(op.attributes["dimension_numbers"])
     indexed = set(numbers.start_index_map) | set(numbers.collapsed_slice_dims)
@@ -312,9 +323,11 @@ _IN_NEWER: Final[dict[str, _Check]] = {
 }
 #: What the converter of jaxlib 0.10.2 does not know.
 _IN_OLDER: Final[dict[str, _Check]] = {
+    "stablehlo.case": _branches,
     "stablehlo.dynamic_slice": _dynamic_slice,
     "stablehlo.dynamic_update_slice": _dynamic_update,
     "stablehlo.gather": _gather,
+    "stablehlo.if": _branches,
     "stablehlo.rng_bit_generator": _random,
     "stablehlo.while": _loop,
 }

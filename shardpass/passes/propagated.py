@@ -13,7 +13,7 @@ from typing import Final
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func, sdy, stablehlo
 
-from shardpass.canon import MeshShape
+from shardpass.canon import AxisRef, MeshShape
 from shardpass.diagnostics import Sink
 from shardpass.mlir import SDY_SHARDING, arguments_of, collect, locate, operations
 from shardpass.passes.base import Look
@@ -22,7 +22,7 @@ from shardpass.passes.placements import Placement, Placements
 
 _HELP: Final = "run sp-propagate first"
 #: Ops that propagation consumes.
-_CONSUMED: Final = (sdy.ShardingGroupOp, *MARKS)
+_CONSUMED: Final = (sdy.NamedComputationOp, sdy.ShardingGroupOp, *MARKS)
 #: Some ops whose result lies as their operands do.
 _ELEMENTWISE: Final = (
     stablehlo.AbsOp,
@@ -46,6 +46,8 @@ def _check_propagated(root: ir.Operation, sink: Sink) -> None:
     _consumed_ops(ops, sink)
     _meshes(placements, sink)
     _dynamic_values(ops, sink)
+    if any(placement.sharding.unreduced for placement in placements):
+        _partial_results(root, sink)
     if not sink.has_errors:
         _nothing_inside(root, sink)
 
@@ -108,11 +110,38 @@ def _meshes(placements: Iterable[Placement], sink: Sink) -> None:
         else:
             sink.error(
                 "mesh-mismatch",
-                f"{placement} is on mesh {mesh.describe()}, and others are on {used.describe()}",
+                f"{placement} is on mesh {mesh.describe()}, and others are on {used.describe()}"
+                f"{_in_another_order(mesh, used)}",
                 location=placement.location,
                 help="put all on one mesh",
             )
         reported.add(mesh)
+
+
+def _in_another_order(one: MeshShape, other: MeshShape) -> str:
+    return " in another order of devices" if one.axes == other.axes else ""
+
+
+def _partial_results(root: ir.Operation, sink: Sink) -> None:
+    """Report ops at which Shardy loses count of what is still to be reduced, and aborts."""
+    placements = Placements(root)
+    for op in operations(root):
+        if isinstance(op, (func.FuncOp, func.ReturnOp)) or op.operation.name.startswith("sdy."):
+            continue
+        left = {tuple(map(str, _unreduced(placements, result))) for result in op.results}
+        taken = not len(op.results) and any(_unreduced(placements, v) for v in op.operands)
+        if len(left) > 1 or (taken and op.operation.name != "stablehlo.return"):
+            sink.error(
+                "not-supported",
+                f"{op.operation.name} takes or gives partial results beside finished ones",
+                location=locate(op),
+                help="reduce them first (an sdy.sharding_constraint without unreduced axes)",
+            )
+
+
+def _unreduced(placements: Placements, value: ir.Value) -> tuple[AxisRef, ...]:
+    sharding = placements.of(value)
+    return sharding.unreduced if sharding is not None else ()
 
 
 def _dynamic_values(ops: Iterable[ir.OpView], sink: Sink) -> None:

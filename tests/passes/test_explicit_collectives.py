@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
+import pytest
+
 from shardpass.mlir import load
 from shardpass.passes import run_pipeline
 from shardpass.runtime.child import in_child
@@ -110,3 +112,62 @@ def test_unpropagated_modules_are_left_as_they_were() -> None:
     assert (severity, slug) == ("error", "not-propagated")
     assert message.startswith('argument 0 ("arg0") of @main: [{"x"}, {?}] has open dimensions')
     assert module.text() == before
+
+
+PARTIAL = '{sdy.sharding = #sdy.sharding<@mesh, [{}, {}], unreduced={"x"}>}'
+SORT = """
+  %0:2 = "stablehlo.sort"(%a, %a) <{dimension = 0 : i64}> ({
+  ^bb0(%b: tensor<f32>, %c: tensor<f32>, %d: tensor<f32>, %e: tensor<f32>):
+    %1 = stablehlo.compare LT, %b, %c : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    stablehlo.return %1 : tensor<i1>
+  }) {sdy.sharding = #sdy.sharding_per_value<[
+    <@mesh, [{}, {}], unreduced={"x"}>, <@mesh, [{}, {}]>]>}
+    : (tensor<8x8xf32>, tensor<8x8xf32>) -> (tensor<8x8xf32>, tensor<8x8xf32>)"""
+CALL = """
+  stablehlo.custom_call @show(%a) {has_side_effect = true} : (tensor<8x8xf32>) -> ()"""
+
+
+@pytest.mark.parametrize("name", ["sp-explicit-collectives", "sp-partition"])
+@pytest.mark.parametrize("body", [SORT, CALL])
+def test_partial_results_that_shardy_would_abort_on(body: str, name: str) -> None:
+    text = f"""{MESH}
+func.func @main(%a: tensor<8x8xf32> {PARTIAL}) -> (tensor<8x8xf32> {PARTIAL}) {{{body}
+  return %a : tensor<8x8xf32>
+}}
+"""
+    op = "stablehlo.sort" if body == SORT else "stablehlo.custom_call"
+    assert said(faults(text, name)) == [
+        (
+            "error",
+            "not-supported",
+            f"{op} takes or gives partial results beside finished ones",
+        )
+    ]
+
+
+@pytest.mark.parametrize("name", ["sp-explicit-collectives", "sp-partition"])
+def test_a_mesh_that_is_written_into_the_shardings(name: str) -> None:
+    """Shardy's passes look meshes up by name."""
+    place = '{sdy.sharding = #sdy.sharding<mesh<["x"=4]>, [{"x"}, {}]>}'
+    other = '{sdy.sharding = #sdy.sharding<mesh<["x"=4]>, [{}, {"x"}]>}'
+    text = f"""
+func.func @main(%a: tensor<8x4xf32> {place}) -> (tensor<8x4xf32> {other}) {{
+  return %a : tensor<8x4xf32>
+}}
+"""
+    assert partitioned.collectives(run_pipeline(text, name).module) == {"all-to-all": 1}
+
+
+@pytest.mark.parametrize("name", ["sp-explicit-collectives", "sp-partition"])
+def test_one_mesh_in_two_orders_of_devices(name: str) -> None:
+    text = """
+sdy.mesh @a = <["x"=4]>
+sdy.mesh @b = <["x"=4], device_ids=[3, 2, 1, 0]>
+func.func @main(%a: tensor<8xf32> {sdy.sharding = #sdy.sharding<@a, [{"x"}]>})
+    -> (tensor<8xf32> {sdy.sharding = #sdy.sharding<@b, [{"x"}]>}) {
+  return %a : tensor<8xf32>
+}
+"""
+    ((severity, slug, message),) = said(faults(text, name))
+    assert (severity, slug) == ("error", "mesh-mismatch")
+    assert message.endswith("is on mesh x=4, and others are on x=4 in another order of devices")
