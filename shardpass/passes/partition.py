@@ -25,9 +25,8 @@ from shardpass.passes.local_program import Signature
 from shardpass.passes.partition_faults import (
     CONVERTER,
     knows_control_flow,
-    refuse_collectives,
-    refuse_ops,
-    refuse_values,
+    refuse_before_conversion,
+    refuse_before_exchange,
 )
 from shardpass.passes.propagated import REFUSE_UNPROPAGATED
 from shardpass.passes.replica_groups import REPLICA_GROUPS, list_replica_groups
@@ -93,12 +92,10 @@ class Partition(Pass):
         yield hide_chlo
         yield ",".join((_RULES, *insertion))
         yield drop_repeated_reductions
-        yield Look(refuse_values)
-        yield Look(refuse_ops)
+        yield Look(refuse_before_exchange)
         yield say_whole
         yield ",".join(self._to_collectives(collectives, newer))
-        yield Look(refuse_values)
-        yield Look(refuse_collectives)
+        yield Look(refuse_before_conversion)
         yield ",".join(self._to_local(newer))
         yield show_chlo
         yield Look(refuse_leftovers)

@@ -50,7 +50,22 @@ def knows_control_flow() -> bool:
     return "partition-count" in expand(CONVERTER)[0]
 
 
-def refuse_values(root: ir.Operation, sink: Sink) -> None:
+def refuse_before_exchange(root: ir.Operation, sink: Sink) -> None:
+    """Report values and ops that the passes behind reshard insertion cannot take apart.
+
+    Sharding rules must stand on the ops (``sdy-populate-op-sharding-rules``).
+    """
+    _refuse_values(root, sink)
+    _refuse_ops(root, sink)
+
+
+def refuse_before_conversion(root: ir.Operation, sink: Sink) -> None:
+    """Report values that collectives give, and collectives, that the converter cannot write."""
+    _refuse_values(root, sink)
+    _refuse_collectives(root, sink)
+
+
+def _refuse_values(root: ir.Operation, sink: Sink) -> None:
     """Report each value whose sharding the converter cannot make a local type of."""
     newer = knows_control_flow()
     for placement in Placements(root):
@@ -87,11 +102,8 @@ def refuse_values(root: ir.Operation, sink: Sink) -> None:
                 )
 
 
-def refuse_ops(root: ir.Operation, sink: Sink) -> None:
-    """Report each op that the passes behind reshard insertion cannot take apart.
-
-    Sharding rules must stand on the ops (``sdy-populate-op-sharding-rules``).
-    """
+def _refuse_ops(root: ir.Operation, sink: Sink) -> None:
+    """Report each op that cannot be taken apart."""
     newer = knows_control_flow()
     placements = Placements(root)
     for op in operations(root):
@@ -108,7 +120,7 @@ def refuse_ops(root: ir.Operation, sink: Sink) -> None:
             )
 
 
-def refuse_collectives(root: ir.Operation, sink: Sink) -> None:
+def _refuse_collectives(root: ir.Operation, sink: Sink) -> None:
     """Report each collective that would combine by something else than the program does."""
     newer = knows_control_flow()
     for op in operations(root):

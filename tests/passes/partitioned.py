@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -34,6 +36,7 @@ from shardpass.passes import run_pipeline
 from shardpass.report.collectives import read_collectives
 from shardpass.runtime.compare import error_of
 from shardpass.runtime.compile import Executable, compile_module
+from shardpass.runtime.inputs import input_source
 
 MESH = '<["x"=2, "y"=4]>'
 #: A mesh whose devices are in no order at all.
@@ -405,3 +408,39 @@ def shown_and_compiled(propagated: Module) -> tuple[dict[str, int], dict[str, in
     """The collectives of ``sp-explicit-collectives``, and those of XLA's own partitioner."""
     shown = run_pipeline(propagated, "sp-explicit-collectives").module
     return collectives(shown), compiled_collectives(compile_module(propagated, devices=8))
+
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "mlp"
+
+
+def mlp() -> Module:
+    """The training step of the example, annotated by its rules and propagated."""
+    spec = importlib.util.spec_from_file_location("export_step", EXAMPLE / "export_step.py")
+    assert spec
+    assert spec.loader
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    annotate = f"sp-annotate{{rules={EXAMPLE / 'rules.toml'}}}"
+    return run_pipeline(load(example.lower_step()), f"{annotate},sp-propagate").module
+
+
+def mlp_traffic() -> tuple[dict[str, int], dict[str, int]]:
+    """The :func:`shown_and_compiled` of the example."""
+    return shown_and_compiled(mlp())
+
+
+def mlp_differs() -> float:
+    """How far the step that ``sp-partition`` writes is from that of XLA's own partitioner."""
+    propagated = mlp()
+    wrapped = run_pipeline(propagated, "sp-partition{wrap}").module
+    source = input_source(propagated)
+    results = []
+    for module in (propagated, wrapped):
+        executable = compile_module(module, devices=8)
+        arguments = [executable.place(i, source.array(i)) for i in range(len(executable.arguments))]
+        results.append(executable.execute(arguments))
+    return max(
+        float(np.max(np.abs(np.asarray(one) - np.asarray(other))))
+        for parts in zip(*results, strict=True)
+        for one, other in zip(*parts, strict=True)
+    )

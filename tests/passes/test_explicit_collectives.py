@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-
 import pytest
 
 from shardpass.mlir import load
@@ -13,8 +10,6 @@ from shardpass.runtime.child import in_child
 from tests.passes import partitioned
 from tests.passes.helpers import MESH, faults, said
 from tests.passes.test_propagate import MATMUL
-
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "mlp"
 
 #: Programs that XLA moves as much for, in as many collectives.
 AS_SHOWN = {
@@ -52,23 +47,12 @@ def test_xla_does_what_is_shown_or_something_known() -> None:
     assert in_child(partitioned.traffic, list(expected)) == expected
 
 
-def mlp() -> tuple[dict[str, int], dict[str, int]]:
-    spec = importlib.util.spec_from_file_location("export_step", EXAMPLE / "export_step.py")
-    assert spec
-    assert spec.loader
-    example = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(example)
-    step = load(example.lower_step())
-    rules = f"sp-annotate{{rules={EXAMPLE / 'rules.toml'}}}"
-    return partitioned.shown_and_compiled(run_pipeline(step, f"{rules},sp-propagate").module)
-
-
 def test_the_training_step_of_the_example() -> None:
     """Four gradients and the loss over the batch, and the answer over the hidden layer.
 
     XLA makes one of those over the batch: each device waits once for all of them.
     """
-    shown, compiled = in_child(mlp)
+    shown, compiled = in_child(partitioned.mlp_traffic)
     assert shown == {"all-reduce": 6}
     assert compiled == {"all-reduce": 2}
 

@@ -62,6 +62,11 @@ def test_programs_of_each_kind_give_the_numbers_of_one_device_or_are_refused() -
     assert in_child(partitioned.outcomes, names) == expected
 
 
+def test_the_training_step_of_the_example() -> None:
+    """Donated state, six reductions: what XLA's own partitioner gives, to the last digits."""
+    assert in_child(partitioned.mlp_differs) < 1e-5
+
+
 def test_devices_in_another_order() -> None:
     names = ["product", "sums", "gathered", "cut", "other dimension", "numbered rows", "constant"]
     found = in_child(partitioned.outcomes, names, partitioned.SHUFFLED)
@@ -96,6 +101,24 @@ def test_the_callers_module_is_as_it_was_after_an_error() -> None:
         'argument 0 ("arg0") of @main holds partial results over "y"',
     )
     assert kept.text() == before
+
+
+def test_values_and_ops_are_reported_in_one_run() -> None:
+    text = module(
+        """
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %0 = stablehlo.pad %a, %zero, low = [-1, 0], high = [1, 0], interior = [0, 0]
+    {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{"x"}, {}]>]>}
+    : (tensor<8x8xf32>, tensor<f32>) -> tensor<8x8xf32>
+  %1 = stablehlo.slice %a [0:8, 0:3]
+    {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{"x"}, {"y"}]>]>}
+    : (tensor<8x8xf32>) -> tensor<8x3xf32>
+  %2 = stablehlo.custom_call @show(%1) {has_side_effect = true}
+    : (tensor<8x3xf32>) -> tensor<8x3xf32>
+  return %0 : tensor<8x8xf32>"""
+    )
+    found = {d.slug for d in faults(text, "sp-partition")}
+    assert {"indivisible", "not-partitionable"} <= found
 
 
 def test_every_fault_of_a_kind_is_reported_with_its_place() -> None:
