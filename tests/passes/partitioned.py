@@ -343,6 +343,8 @@ def generated(seed: int) -> Program:
 
 def _step(kind: int, where: float, a: jax.Array, b: jax.Array) -> jax.Array:
     """``a`` after one op; as it is where the op does not fit it."""
+    if not a.ndim:
+        return a
     rank, dimension = a.ndim, int(where * a.ndim)
     size = a.shape[dimension]
     match kind:
