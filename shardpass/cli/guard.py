@@ -78,6 +78,13 @@ def guarded(context: click.Context, body: Callable[..., int], *arguments: object
     context.exit(code)
 
 
+def in_this_process(context: click.Context, body: Callable[..., int], *arguments: object) -> None:
+    """Run ``body(*arguments)``, which touches neither XLA nor a native pass, and exit."""
+    global _current
+    _current = context.find_object(Console) or Console()
+    context.exit(_code_of(body, *arguments) or _code_of(_flush))
+
+
 def run_body(
     body: Callable[..., int],
     arguments: tuple[object, ...],

@@ -180,9 +180,9 @@ def _opt(file: str, output: str, request: _Request) -> int:
         except ShardingError as error:
             reported += error.diagnostics
         faults += _faults(part, first_line, name, reported, request)
-    if request.emit == "bytecode" and len(printed) > 1:
+    if request.emit != "text" and len(printed) > 1:
         raise ShardingError(
-            "usage", f"bytecode holds one module, and the file has {len(printed)} parts"
+            "usage", f"{request.emit} holds one module, and the file has {len(printed)} parts"
         )
     console().report(faults)
     failed = any(fault.severity is Severity.ERROR for fault in faults)
@@ -248,8 +248,8 @@ def _run(
 
 
 def _print(module: Module, request: _Request) -> str | bytes:
-    if request.emit == "bytecode":
-        return module.bytecode()
+    if request.emit != "text":
+        return module.to_bytes(request.emit, warn=lambda lost: console().report([lost]))
     return module.text(debug_info=request.debug_info)
 
 

@@ -83,5 +83,9 @@ SLUGS: Final[dict[str, str]] = {
     # command line and tests
     "usage": "a command line that cannot be understood",
     "unmet-expectation": "an expected diagnostic that was not reported, or the reverse",
+    "no-tests": "a folder in which lit finds no tests, or a suite that it cannot read",
+    "unread-directive": "a line of a lit test that looks like a directive and that nobody reads",
+    "unchecked-test": "a lit test, or a RUN line of one, whose outcome nothing is held against",
+    "missing-package": "an optional package that is not installed",
     "internal": "a fault of shardpass itself",
 }
