@@ -59,6 +59,8 @@ SLUGS: Final[dict[str, str]] = {
     "alias-layout": "a result that shares a donated argument's buffer under another layout",
     # passes and pipelines
     "unknown-pass": "a pass name that nobody registered",
+    "pass-clash": "a pass name that several distributions have",
+    "bad-plugin": "an entry point of the group shardpass.passes that is no pass",
     "bad-option": "an option that a pass does not have, or a value of the wrong type",
     "bad-pipeline": "a pipeline text that cannot be read or nested",
     "pass-failed": "a pass that stopped without saying more",
@@ -69,6 +71,8 @@ SLUGS: Final[dict[str, str]] = {
     "missing-sharding": "a custom call that must carry a sharding and does not",
     "misplaced-sharding": "a sharding on something that is, or makes, no value",
     "propagation-stopped": "a value where propagation did not go on, and why",
+    "not-propagated": "a module that propagation has not been through, where it must have been",
+    "not-partitionable": "what cannot be taken apart into a program for one device",
     "uneven-rewritten": "an uneven sharding that propagation changes",
     # runtime
     "compile-failed": "XLA refused the module",
@@ -81,6 +85,12 @@ SLUGS: Final[dict[str, str]] = {
     "partitioner": "a partitioner that the module's notation cannot use",
     # command line and tests
     "usage": "a command line that cannot be understood",
+    "reproducer": "where a failure was put, with the command that repeats it",
+    "roundtrip": "a module that is another one when it is printed and parsed",
     "unmet-expectation": "an expected diagnostic that was not reported, or the reverse",
+    "no-tests": "a folder in which lit finds no tests, or a suite that it cannot read",
+    "unread-directive": "a line of a lit test that looks like a directive and that nobody reads",
+    "unchecked-test": "a lit test, or a RUN line of one, whose outcome nothing is held against",
+    "missing-package": "an optional package that is not installed",
     "internal": "a fault of shardpass itself",
 }

@@ -94,6 +94,12 @@ def without_sdy_entries(entries: ir.DictAttr) -> ir.DictAttr:
     return ir.DictAttr.get(kept, context=entries.context)
 
 
+def has_sdy_attributes(op: ir.Operation | ir.OpView) -> bool:
+    """Whether ``op`` carries entries of Shardy's among its frontend attributes."""
+    found = op.attributes.get(FRONTEND_ATTRIBUTES)
+    return isinstance(found, ir.DictAttr) and any(e.name.startswith(_PREFIX) for e in found)
+
+
 def without_sdy_attributes(op: ir.Operation | ir.OpView) -> None:
     """Drop Shardy's entries from the frontend attributes of ``op``; others stay."""
     attributes = op.attributes

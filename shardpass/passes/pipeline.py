@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from jax.extend.mlir import ir, passmanager
 
@@ -20,12 +21,16 @@ from shardpass.passes.base import Body, Look, Pass
 from shardpass.passes.given import fill_in
 from shardpass.passes.option_text import make_pass
 from shardpass.passes.pipeline_text import NestText, PassText, parse_pipeline
-from shardpass.passes.registry import known_passes
+from shardpass.passes.registry import Registry
 from shardpass.passes.shardy_entry import EntryAsMain, needs_main
 from shardpass.passes.survey import REFUSE_RECURSION
 
 #: One thing to run: a pass of ours, or MLIR's text for native ones.
 Step = Pass | str
+Instrument = Callable[[passmanager.PassManager], None]
+
+
+_ON_FUNCTIONS: Final = f"{native.FUNCTION}("
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,7 @@ def run_pipeline(
     in_place: bool = False,
     verify_each: bool = True,
     passes: Iterable[type[Pass]] = (),
+    instrument: Instrument | None = None,
 ) -> PipelineResult:
     """Run passes over a module.
 
@@ -60,6 +66,8 @@ def run_pipeline(
         may be half changed.
       verify_each: run MLIR's verifier behind every pass.
       passes: classes that ``pipeline``'s text may name beside the built-in ones.
+      instrument: is handed MLIR's pass manager before it runs, to have it print or time passes.
+        What it times, MLIR prints to standard error at the end.
 
     Returns:
       The rewritten module, and every warning and remark.
@@ -73,7 +81,7 @@ def run_pipeline(
     target = loaded if in_place else loaded.clone()
     sink = Sink()
     try:
-        _run(target, steps, sink, verify_each=verify_each)
+        _run(target, steps, sink, verify_each=verify_each, instrument=instrument)
     except ShardingError as error:
         raise ShardingError.of([loaded.place(d) for d in error.diagnostics]) from error
     return PipelineResult(target, tuple(loaded.place(d) for d in sink))
@@ -85,10 +93,13 @@ def build(
 ) -> list[Step]:
     """The steps that ``pipeline`` asks for, names looked up and native passes nested.
 
+    Passes that run on functions and stand side by side are nested together, so that MLIR takes
+    each function through all of them.
+
     Raises:
       ShardingError: ``bad-pipeline``, ``unknown-pass``, ``bad-option``, each with a caret.
     """
-    extra = tuple(passes)
+    registry = Registry.of(passes)
     if isinstance(pipeline, (str, Pass, type)) or not isinstance(pipeline, Iterable):
         pipeline = [pipeline]
     steps: list[Step] = []
@@ -99,28 +110,41 @@ def build(
             steps.append(item())
         elif isinstance(item, str):
             for element in parse_pipeline(item):
-                steps += _steps(element, item, known_passes(extra))
+                steps += _steps(element, item, registry)
         else:
             raise ShardingError(
                 "abstract-type",
                 f"a pipeline is made of texts and passes, not of {type(item).__name__}",
                 help="hand over an instance of a subclass of shardpass.passes.Pass",
             )
-    return steps
+    return list(_grouped(steps))
 
 
-def _steps(element: PassText | NestText, text: str, known: dict[str, type[Pass]]) -> list[Step]:
+def _grouped(steps: Iterable[Step]) -> Iterator[Step]:
+    for are_nested, group in itertools.groupby(steps, _is_on_functions):
+        if are_nested:
+            inner = (str(step)[len(_ON_FUNCTIONS) : -1] for step in group)
+            yield f"{_ON_FUNCTIONS}{','.join(inner)})"
+        else:
+            yield from group
+
+
+def _is_on_functions(step: Step) -> bool:
+    return isinstance(step, str) and step.startswith(_ON_FUNCTIONS)
+
+
+def _steps(element: PassText | NestText, text: str, registry: Registry) -> list[Step]:
     if isinstance(element, NestText):
-        return _nest(element, text, known)
-    if element.name in known:
-        return [make_pass(known[element.name], element, text)]
+        return _nest(element, text, registry)
+    if found := _find(element, text, registry):
+        return [make_pass(found, element, text)]
     where = native.anchor(element.name)
     if where is None:
         raise ShardingError(
             "unknown-pass",
             f'there is no pass "{element.name}"',
             excerpt=Excerpt.at(text, element.offset, len(element.name)),
-            help=did_you_mean(element.name, [*known, *native.NATIVE_PASSES])
+            help=did_you_mean(element.name, [*registry.names(), *native.NATIVE_PASSES])
             or "shardpass opt --list-passes shows them all",
         )
     written = element.written if where == native.MODULE else f"{where}({element.written})"
@@ -133,11 +157,20 @@ def _steps(element: PassText | NestText, text: str, known: dict[str, type[Pass]]
     return [written]
 
 
-def _nest(element: NestText, text: str, known: dict[str, type[Pass]]) -> list[Step]:
+def _find(element: PassText, text: str, registry: Registry) -> type[Pass] | None:
+    try:
+        return registry.find(element.name)
+    except ShardingError as error:
+        raise error.about(
+            "", excerpt=Excerpt.at(text, element.offset, len(element.name))
+        ) from error
+
+
+def _nest(element: NestText, text: str, registry: Registry) -> list[Step]:
     if element.anchor in (native.MODULE, "module"):
-        return [step for inner in element.elements for step in _steps(inner, text, known)]
+        return [step for inner in element.elements for step in _steps(inner, text, registry)]
     for inner in _flatten(element):
-        if inner.name in known or native.is_pipeline(inner.name):
+        if _find(inner, text, registry) or native.is_pipeline(inner.name):
             raise ShardingError(
                 "bad-pipeline",
                 f'"{inner.name}" runs on the whole module, not under {element.anchor}',
@@ -145,7 +178,7 @@ def _nest(element: NestText, text: str, known: dict[str, type[Pass]]) -> list[St
                 help="write it without the nesting; shardpass nests passes itself",
             )
         if native.anchor(inner.name) is None:
-            _steps(inner, text, known)  # Raises `unknown-pass`.
+            _steps(inner, text, registry)  # Raises `unknown-pass`.
     if not native.is_anchor(element.anchor):
         raise ShardingError(
             "bad-pipeline",
@@ -171,7 +204,14 @@ def _flatten(element: NestText) -> list[PassText]:
     return found
 
 
-def _run(module: Module, steps: Sequence[Step], sink: Sink, *, verify_each: bool) -> None:
+def _run(
+    module: Module,
+    steps: Sequence[Step],
+    sink: Sink,
+    *,
+    verify_each: bool,
+    instrument: Instrument | None,
+) -> None:
     native.register()
     context = module.ir.context
     lent = EntryAsMain()
@@ -180,6 +220,8 @@ def _run(module: Module, steps: Sequence[Step], sink: Sink, *, verify_each: bool
         manager.enable_verifier(verify_each)
         for name, stage in _joined(steps, lent):
             _add(manager, name, stage, sink)
+        if instrument:
+            instrument(manager)
         with hearing(context, sink.report):
             try:
                 manager.run(module.root)
@@ -190,6 +232,7 @@ def _run(module: Module, steps: Sequence[Step], sink: Sink, *, verify_each: bool
                 ) from error
             finally:
                 lent.leave(module.root)
+                del manager  # Which prints what it timed; an error's traceback would keep it.
     sink.raise_errors()
 
 
@@ -257,7 +300,7 @@ def _add(manager: passmanager.PassManager, name: str, stage: str | list[Body], s
             ) from error
         return
     # `op_name` stays empty: with "func.func" on a module's manager MLIR aborts the process.
-    manager.add(_guarded(stage, sink), name=name, argument=name)
+    manager.add(_guarded(name, stage, sink), name=name, argument=name)
 
 
 def _first_fault(said: object) -> str:
@@ -266,13 +309,16 @@ def _first_fault(said: object) -> str:
     return text.split(" failed to add ")[0]
 
 
-def _guarded(bodies: Sequence[Body], sink: Sink) -> Callable[[ir.Operation, Any], None]:
+def _guarded(name: str, bodies: Sequence[Body], sink: Sink) -> Callable[[ir.Operation, Any], None]:
     def run(root: ir.Operation, external: Any) -> None:
         for body in bodies:
             try:
                 body(root, sink)
             except ShardingError as error:
                 sink.report_error(error)
+            except Exception as error:
+                error.add_note(f"raised in {name}")
+                raise
             # An error that is only reported, by us or by MLIR, does not stop a Python pass by
             # itself.
             if sink.has_errors:
