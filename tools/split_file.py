@@ -3,10 +3,10 @@
     python tools/split_file.py FILE FOLDER [--leading-lines]
 
 A line of ``//--- NAME``, or of any one character and ``--- NAME`` (``#--- NAME``), starts the part
-NAME, which goes to ``FOLDER/NAME`` with everything up to the next marker, byte for byte. What stands
-in front of the first marker, the RUN lines as a rule, goes nowhere. With ``--leading-lines`` each
-part begins with as many empty lines as there are lines above it in FILE, so that a tool that reads
-the part reports the line numbers of FILE.
+NAME, which goes to ``FOLDER/NAME`` with everything up to the next marker, byte for byte. What
+stands in front of the first marker, the RUN lines as a rule, goes nowhere. With ``--leading-lines``
+each part begins with as many empty lines as there are lines above it in FILE, so that a tool that
+reads the part reports the line numbers of FILE.
 """
 
 from __future__ import annotations
