@@ -1,0 +1,150 @@
+"""Run Shardy's own lit tests with ``shardpass opt`` in place of its ``sdy_opt``.
+
+    python tools/shardy_lit.py CHECKOUT             # a folder with shardy/dialect/sdy in it
+    python tools/shardy_lit.py CHECKOUT --filter import/ --logs out/shardy
+
+Shardy's sources are no part of this project: name a checkout. Every ``.mlir`` file under
+``shardy/dialect/sdy`` that has a RUN line is run by lit, with the Python that runs this, so that its
+jaxlib is the one that is measured. The programs that the RUN lines name are on PATH:
+
+``sdy_opt``              ``shardpass opt``
+``FileCheck``            ``filecheck --enable-var-scope``, of the ``filecheck`` package
+``split-file``           ``tools/split_file.py``
+``stablehlo-translate``  ``tools/stablehlo_interpret.py``
+
+What fails is listed with its cause, read from what the test printed: see ``shardy_causes.py``. No
+failure is expected beforehand. The exit status is 0 where lit could run, whatever failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from lit_passes import PROJECT
+from lit_prove import LIT
+from shardy_causes import Cause, cause_of
+
+TREE = Path("shardy", "dialect", "sdy")
+
+_CONFIG = """\
+import lit.formats
+config.name = "sdy"
+config.test_format = lit.formats.ShTest(execute_external=False)
+config.suffixes = [".mlir"]
+config.test_source_root = {source!r}
+config.test_exec_root = {scratch!r}
+config.environment.update({environment!r})
+"""
+
+#: The programs that Shardy's RUN lines name, as words behind the Python of this run.
+PROGRAMS: dict[str, tuple[str, ...]] = {
+    "sdy_opt": ("-m", "shardpass", "opt"),
+    "FileCheck": ("-m", "filecheck", "--enable-var-scope"),
+    "split-file": (str(PROJECT / "tools" / "split_file.py"),),
+    "stablehlo-translate": (str(PROJECT / "tools" / "stablehlo_interpret.py"),),
+}
+
+
+def tests_in(tree: Path, pattern: str = "") -> list[Path]:
+    """The files with RUN lines whose path inside of ``tree`` the pattern is found in."""
+    return [
+        path
+        for path in sorted(tree.rglob("*.mlir"))
+        if re.search(pattern, path.relative_to(tree).as_posix())
+        and re.search(r"\bRUN:", path.read_text(encoding="utf-8", errors="replace"))
+    ]
+
+
+def make_programs(folder: Path) -> None:
+    """Write one executable for each of :data:`PROGRAMS`."""
+    folder.mkdir(parents=True)
+    for name, words in PROGRAMS.items():
+        quoted = " ".join("'" + word.replace("'", "'\\''") + "'" for word in (sys.executable, *words))
+        script = folder / name
+        script.write_text(f'#!/bin/sh\nexec {quoted} "$@"\n', encoding="utf-8")
+        script.chmod(0o755)
+
+
+def run_lit(tree: Path, tests: Sequence[Path], jobs: int, scratch: Path) -> list[dict[str, str]]:
+    """lit's verdict on each test, with its name, code and output.
+
+    Raises:
+      SystemExit: lit itself failed.
+    """
+    make_programs(scratch / "bin")
+    suite = scratch / "suite"
+    suite.mkdir()
+    environment = {
+        # The package of this checkout, installed or not, also behind a shell script's back.
+        "PYTHONPATH": os.pathsep.join(
+            path for path in (str(PROJECT), os.environ.get("PYTHONPATH")) if path
+        ),
+        "PATH": os.pathsep.join([str(scratch / "bin"), os.environ.get("PATH", os.defpath)]),
+        "JAX_PLATFORMS": "cpu",
+        "NO_COLOR": "1",
+        "COLUMNS": "200",
+    }
+    (suite / "lit.cfg.py").write_text(
+        _CONFIG.format(source=str(tree), scratch=str(scratch / "out"), environment=environment),
+        encoding="utf-8",
+    )
+    report = scratch / "report.json"
+    names = [(suite / test.relative_to(tree)).as_posix() for test in tests]
+    options = ["--quiet", "--ignore-fail", "--skip-test-time-recording", "-j", str(jobs)]
+    run = subprocess.run(
+        [*LIT, *options, "-v", "--output", str(report), *names],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if not report.exists():
+        raise SystemExit(f"lit did not run:\n{run.stdout}{run.stderr}")
+    return json.loads(report.read_text(encoding="utf-8"))["tests"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run, count, and list what failed with its cause."""
+    parser = argparse.ArgumentParser(
+        description="Run Shardy's own lit tests with `shardpass opt` in place of sdy_opt."
+    )
+    parser.add_argument("checkout", type=Path, help=f"a folder with {TREE} in it")
+    parser.add_argument("--filter", default="", metavar="REGEX", help="only tests with this in their path")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many at a time")
+    parser.add_argument("--logs", type=Path, help="where the output of each failing test goes")
+    options = parser.parse_args(arguments)
+    tree = (options.checkout / TREE).resolve()
+    tests = tests_in(tree, options.filter)
+    if not tests:
+        parser.error(f"no file with a RUN line under {tree}")
+    with tempfile.TemporaryDirectory() as scratch:
+        results = run_lit(tree, tests, options.jobs, Path(scratch))
+    failures: list[tuple[str, Cause]] = []
+    for result in sorted(results, key=lambda result: result["name"]):
+        if result["code"] == "PASS":
+            continue
+        name = result["name"].removeprefix("sdy :: ")
+        failures.append((name, cause_of(result["output"])))
+        if options.logs:
+            log = options.logs / f"{name}.log"
+            log.parent.mkdir(parents=True, exist_ok=True)
+            log.write_text(result["output"], encoding="utf-8")
+    for name, cause in failures:
+        print(f"{name}\n    {cause}")
+    counts = Counter(cause.kind for _, cause in failures)
+    for kind, count in counts.most_common():
+        print(f"{count:4} {kind}")
+    print(f"{len(results) - len(failures)} passed, {len(failures)} failed")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
