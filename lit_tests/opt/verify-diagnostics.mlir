@@ -16,8 +16,12 @@ func.func @wrong_type(%a: tensor<8xf32>) -> tensor<9xf32> {
 
 // -----
 
-// expected-error {{error[unreadable]}}
+// Notes have places of their own, and above and below pass over other comments.
+
 sdy.mesh @mesh = <["x"=2]>
+// expected-note @above {{see existing symbol definition here}}
+// expected-error @below {{redefinition of symbol named 'mesh'}}
+sdy.mesh @mesh = <["x"=4]>
 
 // -----
 

@@ -11,7 +11,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import click
 
@@ -26,8 +26,10 @@ DIED = 3
 INTERRUPTED = 130
 NOBODY_READS = 141
 
-#: What the child tells its parent when an output is in its place; no text of a console's.
-_WRITTEN = "\0written"
+#: In front of what the child tells its parent and no console shows.
+_MARK = "\0"
+#: That an output is in its place.
+_WRITTEN = "written"
 
 _current = Console()
 
@@ -50,32 +52,82 @@ def console() -> Console:
     return _current
 
 
+@dataclass(frozen=True)
+class Attempt:
+    """How a command's work went.
+
+    Attributes:
+      code: the exit code.
+      death: how the process ended that did the work, where it gave no answer.
+      marks: what the work told the command of how far it had come; see :func:`mark`.
+    """
+
+    code: int
+    death: ShardingError | None = None
+    marks: tuple[str, ...] = ()
+
+    @property
+    def was_interrupted(self) -> bool:
+        """Whether a signal of the user's ended it, or nobody reads on."""
+        return self.code > 128
+
+
 def guarded(context: click.Context, body: Callable[..., int], *arguments: object) -> None:
     """Run ``body(*arguments)`` in a child process and exit with the code that it returns.
 
     ``body`` is a function of a module, and its arguments can be pickled: where this process cannot
     be forked they travel to a new one.
     """
+    console = console_of(context)
+    attempt = attempted(console, body, *arguments)
+    if attempt.death:
+        console.report(attempt.death.diagnostics)
+    context.exit(attempt.code)
+
+
+def console_of(context: click.Context) -> Console:
+    """The console that a command's options ask for."""
+    return context.find_object(Console) or Console()
+
+
+def attempted(
+    console: Console,
+    body: Callable[..., int],
+    *arguments: object,
+    sift: Callable[[str], str] = str,
+) -> Attempt:
+    """Run ``body(*arguments)`` in a child process; see :func:`guarded`. A death is not reported.
+
+    ``sift`` is that of :func:`shardpass.runtime.child.in_child`.
+    """
     from shardpass.runtime.child import in_child
     from shardpass.runtime.ending import Ended
 
-    console = context.find_object(Console) or Console()
     settings = replace(console, write=None)  # pyright: ignore[reportArgumentType]
-    written: list[str] = []
+    marks: list[str] = []
 
     def hear(told: str) -> None:
-        (written.append if told == _WRITTEN else console.write)(told)
+        if told.startswith(_MARK):
+            marks.append(told.removeprefix(_MARK))
+        else:
+            console.write(told)
 
+    death: ShardingError | None = None
     try:
-        code = in_child(run_body, body, arguments, settings, progress=hear)
+        code = in_child(run_body, body, arguments, settings, progress=hear, sift=sift)
     except ShardingError as error:
-        console.report(error.diagnostics)
+        death = error
         code = DIED
     except (KeyboardInterrupt, Ended) as error:
         # It came too late where the output is there already: the command has done its work.
         interrupted = 128 + error.signal if isinstance(error, Ended) else INTERRUPTED
-        code = 0 if written else interrupted
-    context.exit(code)
+        code = 0 if _WRITTEN in marks else interrupted
+    return Attempt(code, death, tuple(marks))
+
+
+def mark(what: str) -> None:
+    """In a command's work: tell the command how far it has come, in words of its own."""
+    _current.write(_MARK + what)
 
 
 def run_body(
@@ -103,7 +155,7 @@ def _to_the_end(progress: Callable[[str], None]) -> Iterator[None]:
 
     hear_no_more()
     yield
-    progress(_WRITTEN)
+    progress(_MARK + _WRITTEN)
 
 
 def _flush() -> int:
@@ -126,20 +178,40 @@ def _code_of(body: Callable[..., int], *arguments: object) -> int:
         _report_fault("out of memory", "give the process more, or take a smaller module")
         return DIED
     except Exception as error:
-        from shardpass.runtime.ending import was_told_to_end
-
-        if was_told_to_end():
-            return INTERRUPTED  # MLIR makes an error of its own of what a signal raises in it.
-        # The border to the person's terminal: no traceback crosses it unless asked for.
-        if os.environ.get("SHARDPASS_TRACEBACK"):
-            import traceback
-
-            _current.write(traceback.format_exc())
-        _report_fault(
-            f"{type(error).__name__}: {' '.join(str(error).split())}",
-            "this is a fault of shardpass; SHARDPASS_TRACEBACK=1 shows where it comes from",
-        )
+        try:
+            fault = internal_fault(error)
+        except KeyboardInterrupt:
+            return INTERRUPTED
+        _current.report([fault])
         return DIED
+
+
+def internal_fault(error: Exception) -> Diagnostic:
+    """What to report of an exception that nobody expected.
+
+    It is the border to the person's terminal: no traceback crosses it unless asked for.
+
+    Raises:
+      MemoryError, NobodyReadsError: as they are: these say something of the machine.
+      KeyboardInterrupt: where a signal is behind it.
+    """
+    from shardpass.runtime.ending import was_told_to_end
+
+    if isinstance(error, (MemoryError, NobodyReadsError)):
+        raise error
+    if was_told_to_end():
+        raise KeyboardInterrupt  # MLIR makes an error of its own of what a signal raises in it.
+    if os.environ.get("SHARDPASS_TRACEBACK"):
+        import traceback
+
+        _current.write("".join(traceback.format_exception(error)))
+    return Diagnostic(
+        Severity.ERROR,
+        "internal",
+        f"{type(error).__name__}: {' '.join(str(error).split())}",
+        notes=tuple(getattr(error, "__notes__", ())),
+        help="this is a fault of shardpass; SHARDPASS_TRACEBACK=1 shows where it comes from",
+    )
 
 
 def _report_fault(message: str, help: str) -> None:

@@ -2,121 +2,144 @@
 
 from __future__ import annotations
 
-import re
-import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardpass.cli.guard import FAILED, console, guarded, reading_the_command_line
+from shardpass.cli.console import Console
+from shardpass.cli.guard import FAILED, USAGE, console_of, guarded
+from shardpass.cli.opt_files import Run, batch_outputs, run_batch
+from shardpass.cli.opt_ir_printing import EVERY, IrPrinting
+from shardpass.cli.opt_list import list_passes
+from shardpass.cli.opt_output import Output, Printing
+from shardpass.cli.opt_parts import BORDER
+from shardpass.cli.opt_reproducer import read_reproducer
+from shardpass.cli.opt_words import LikeMlirOpt, MayHaveValue, files_and_passes
+from shardpass.cli.opt_work import Request, Source
 from shardpass.cli.options import console_options, emit_option, example
 from shardpass.cli.streams import STANDARD_INPUT, read_standard_input
+from shardpass.diagnostics import ShardingError
 
 if TYPE_CHECKING:
-    from shardpass.diagnostics import Diagnostic
-    from shardpass.mlir import Emit, Module
+    from shardpass.mlir import Emit
 
-_SPLIT = re.compile(r"^// -----.*$", re.MULTILINE)
-_COMMENT = re.compile(rb"^\s*//.*$", re.MULTILINE)
-_SEPARATOR = "\n// -----\n"
+Command = Callable[..., Any]
 
 
-@dataclass(frozen=True)
-class _Request:
-    """What one call of ``opt`` asks for."""
-
-    pipeline: tuple[str, ...]
-    split: bool
-    verify_diagnostics: bool
-    verify_each: bool
-    debug_info: bool
-    emit: Emit
+def _flag(name: str, help: str, *more: str, **settings: Any) -> Callable[[Command], Command]:
+    return click.option(name, *more, is_flag=True, help=help, **settings)
 
 
-class _LikeMlirOpt(click.Command):
-    """Reads words as mlir-opt does: one dash is as good as two before a long name."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """The words with two dashes before each long name, then as click reads them."""
-        takes_value = {
-            name
-            for parameter in self.params
-            if isinstance(parameter, click.Option) and not parameter.is_flag
-            for name in parameter.opts
-        }
-        words: list[str] = []
-        for word in args:
-            if word == "--":
-                break
-            is_value = bool(words) and words[-1] in takes_value
-            words.append(word if is_value else _as_long(word))
-        return super().parse_args(ctx, words + args[len(words) :])
+def _number(name: str, help: str) -> Callable[[Command], Command]:
+    return click.option(name, type=click.IntRange(min=0), metavar="N", help=help)
 
 
-#: Short options, alone, together or with a value behind ``-o``; other words are names of passes.
-_SHORT = re.compile(r"-[qh]*(?:o.*)?", re.DOTALL)
-_VERIFY_EACH = "--verify-each"
+def _names(name: str, help: str) -> Callable[[Command], Command]:
+    return click.option(name, metavar="PASS,...", multiple=True, help=help)
 
 
-def _as_long(word: str) -> str:
-    """``-canonicalize`` -> ``--canonicalize``, and ``--verify-each`` with its value."""
-    if re.match(r"-[A-Za-z]", word) and not _SHORT.fullmatch(word):
-        word = f"-{word}"
-    return f"{word}=true" if word == _VERIFY_EACH else word
+_OPTIONS = (
+    click.argument(
+        "words", nargs=-1, type=click.UNPROCESSED, metavar="[FILE] [--PASS[=OPTIONS]]..."
+    ),
+    click.option("-o", "--output", help="Where the result goes; standard output if not said."),
+    click.option("--pass-pipeline", metavar="TEXT", help="The passes as a pipeline's text."),
+    _flag("--batch", "Take many FILEs, each by itself; --output is the folder for the results."),
+    click.option(
+        "--split-input-file",
+        cls=MayHaveValue,
+        bare=BORDER,
+        metavar="[=MARKER]",
+        help=f"Take the parts between lines that begin with MARKER ({BORDER}) for modules of "
+        "their own.",
+    ),
+    click.option(
+        "--output-split-marker",
+        default=BORDER,
+        metavar="MARKER",
+        help="What stands between the modules in the output.",
+    ),
+    click.option(
+        "--verify-diagnostics",
+        cls=MayHaveValue,
+        bare="all",
+        type=click.Choice(["all", "only-expected"]),
+        metavar="[=all|only-expected]",
+        help="Compare what is reported with the expected-error comments of the file.",
+    ),
+    click.option(
+        "--verify-each",
+        cls=MayHaveValue,
+        bare="true",
+        type=bool,
+        default=True,
+        show_default=True,
+        metavar="[=BOOL]",
+        help="Run MLIR's verifier behind every pass.",
+    ),
+    _flag("--verify-roundtrip", "Print and parse the module first, and compare."),
+    _flag("--allow-unregistered-dialect", "Take ops and attributes of dialects nobody knows."),
+    _flag("--emit-bytecode", "The same as --emit=bytecode."),
+    _number("--emit-bytecode-version", "The version of MLIR's bytecode."),
+    _flag("--mlir-print-debuginfo", "Print locations."),
+    _flag("--mlir-pretty-debuginfo", "Print locations for people."),
+    _flag("--mlir-print-op-generic", "Print MLIR's generic form."),
+    _flag("--mlir-print-local-scope", "Print without aliases."),
+    _flag("--mlir-use-nameloc-as-prefix", "Name values by their locations."),
+    _number("--mlir-elide-elementsattrs-if-larger", "Leave out constants of more than N elements."),
+    _number(
+        "--mlir-elide-resource-strings-if-larger", "Leave out resources of more than N characters."
+    ),
+    _names("--mlir-print-ir-before", "Print the module before these passes."),
+    _names("--mlir-print-ir-after", "Print the module behind these passes."),
+    _flag("--mlir-print-ir-before-all", "Print the module before every pass."),
+    _flag("--mlir-print-ir-after-all", "Print the module behind every pass."),
+    _flag("--mlir-print-ir-after-change", "Print behind those passes alone that changed it."),
+    _flag("--mlir-print-ir-after-failure", "Print the module behind a pass that fails."),
+    _flag("--mlir-print-ir-module-scope", "Print the whole module where a pass is on functions."),
+    click.option(
+        "--mlir-print-ir-tree-dir",
+        metavar="FOLDER",
+        help="Print to files there, a folder for each op, instead of to standard error.",
+    ),
+    _flag("--mlir-timing", "Show how long each pass took."),
+    _flag("--mlir-pass-statistics", "Show what MLIR's passes counted."),
+    _flag("--mlir-disable-threading", "Run on one thread."),
+    _flag("--dump-pass-pipeline", "Show the passes as MLIR runs them."),
+    click.option(
+        "--mlir-pass-pipeline-crash-reproducer",
+        metavar="FILE",
+        help="Where a failure goes, with the command that repeats it. If not said, aborts and "
+        "internal errors go to a new file in the temporary folder.",
+    ),
+    _flag("--run-reproducer", "Run the passes that a reproducer names on the module in it."),
+    _flag("--list-passes", "Show every pass with its options, and stop."),
+    emit_option,
+    console_options,
+)
+
+
+def _with_options(command: Command) -> Command:
+    return functools.reduce(lambda made, option: option(made), reversed(_OPTIONS), command)
 
 
 @click.command(
-    cls=_LikeMlirOpt,
+    cls=LikeMlirOpt,
     context_settings={"ignore_unknown_options": True},
     short_help="Run passes over a module, as compiler tests do.",
     epilog=example(
         "shardpass opt step.mlir --sp-strip --sp-annotate='rules=r.toml mesh=data=2,model=4'",
         "shardpass opt --pass-pipeline='sp-propagate,sp-export-mhlo' < step.mlir",
         "shardpass opt errors.mlir --sp-verify --split-input-file --verify-diagnostics",
+        "shardpass opt --batch *.mlir --sp-strip -o stripped",
     ),
 )
-@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[FILE] [--PASS[=OPTIONS]]...")
-@click.option(
-    "-o", "--output", default="-", help="Where the result goes; standard output if not said."
-)
-@click.option("--pass-pipeline", metavar="TEXT", help="The passes as a pipeline's text.")
-@click.option(
-    "--split-input-file",
-    is_flag=True,
-    help="Take the parts between lines of '// -----' for modules of their own.",
-)
-@click.option(
-    "--verify-diagnostics",
-    is_flag=True,
-    help="Compare what is reported with the expected-error comments of the file.",
-)
-@click.option(
-    _VERIFY_EACH,
-    type=bool,
-    default=True,
-    show_default=True,
-    metavar="[=BOOL]",
-    help="Run MLIR's verifier behind every pass.",
-)
-@click.option("--mlir-print-debuginfo", "debug_info", is_flag=True, help="Print locations.")
-@click.option("--list-passes", is_flag=True, help="Show every pass with its options, and stop.")
-@emit_option
-@console_options
+@_with_options
 @click.pass_context
-def opt(
-    context: click.Context,
-    words: tuple[str, ...],
-    output: str,
-    pass_pipeline: str | None,
-    split_input_file: bool,
-    verify_diagnostics: bool,
-    verify_each: bool,
-    debug_info: bool,
-    list_passes: bool,
-    emit: Emit | None,
-) -> None:
+def opt(context: click.Context, words: tuple[str, ...], **options: Any) -> None:
     """Run passes over FILE (standard input if not named) and print the module.
 
     A file named by --output is written if nothing fails.
@@ -126,174 +149,145 @@ def opt(
     StableHLO and MLIR are named in the same way. Without any pass the module is parsed, verified
     and printed.
     """
-    files = [word for word in words if word == "-" or not word.startswith("-")]
-    if len(files) > 1:
-        raise click.UsageError(f"one file at most, not {len(files)}: {' '.join(files)}")
-    flags = [word for word in words if word != "-" and word.startswith("-")]
-    pipeline = [_as_text(flag) for flag in flags]
-    if pass_pipeline is not None:
-        if pipeline:
+    if options["list_passes"]:
+        guarded(context, list_passes)
+    files, passes = files_and_passes(words)
+    if not options["batch"] and len(files) > 1:
+        raise click.UsageError(
+            f"one file at most, not {len(files)}: {' '.join(files)}; --batch takes many"
+        )
+    if options["run_reproducer"] and (passes or options["pass_pipeline"] is not None):
+        raise click.UsageError("--run-reproducer takes the passes from the file: name no others")
+    if options["pass_pipeline"] is not None:
+        if passes:
             raise click.UsageError("passes come as flags or as --pass-pipeline, not both")
-        pipeline = [pass_pipeline]
-    request = _Request(
-        tuple(pipeline),
-        split_input_file,
-        verify_diagnostics,
-        verify_each,
-        debug_info,
-        emit or "text",
-    )
-    if list_passes:
-        guarded(context, _list_passes)
-    else:
-        file = files[0] if files else "-"
-        guarded(context, _opt, file, output, request)
+        passes = [options["pass_pipeline"]]
+    request = _request(context, passes, options)
+    console = console_of(context)
+    try:
+        code = (
+            _batch(console, files, request, options)
+            if options["batch"]
+            else _single(console, files[0] if files else "-", request, options)
+        )
+    except ShardingError as error:
+        console.report(error.diagnostics)
+        code = USAGE if error.slug == "usage" else FAILED
+    context.exit(code)
 
 
-def _as_text(flag: str) -> str:
-    """``--sp-annotate=rules=r.toml`` -> ``sp-annotate{rules=r.toml}``."""
-    found = re.fullmatch(r"--?([A-Za-z][\w-]*)(?:=(.*))?", flag, re.DOTALL)
-    if not found:
-        raise click.UsageError(f"no such option: {flag}")
-    name, options = found.groups()
-    return name if options is None else f"{name}{{{options}}}"
-
-
-def _opt(file: str, output: str, request: _Request) -> int:
-    from shardpass.diagnostics import Severity, ShardingError
+def _single(console: Console, file: str, request: Request, options: dict[str, Any]) -> int:
     from shardpass.mlir import files
 
-    if output != "-":
-        files.check_target(output)
+    targets = (request.output.path, options["mlir_pass_pipeline_crash_reproducer"])
+    for target in targets:
+        if target not in (None, "-"):
+            files.check_target(target)
+    run = _run(console, file, request, options)
+    return run.go().code
+
+
+def _batch(
+    console: Console, names: Sequence[str], request: Request, options: dict[str, Any]
+) -> int:
+    folder = options["output"]
+    if not names or "-" in names:
+        raise ShardingError("usage", "--batch wants the names of files")
+    if folder is None and request.verify_diagnostics is None:
+        raise ShardingError(
+            "usage", "--batch wants a folder for the results", help="name it by --output"
+        )
+    if options["mlir_pass_pipeline_crash_reproducer"] is not None:
+        raise ShardingError(
+            "usage", "--mlir-pass-pipeline-crash-reproducer names one file, and --batch runs many"
+        )
+    outputs: Sequence[str | None] = (
+        [None] * len(names) if folder is None else batch_outputs(names, folder)
+    )
+    missing = 0
+    runs: list[Run] = []
+    for name, output in zip(names, outputs, strict=True):
+        here = replace(request, output=request.output.to(output))
+        try:
+            runs.append(_run(console, name, here, options))
+        except ShardingError as error:
+            console.report(error.diagnostics)
+            missing = FAILED
+    return run_batch(runs) or missing
+
+
+def _run(console: Console, file: str, request: Request, options: dict[str, Any]) -> Run:
+    """One file, read.
+
+    Raises:
+      ShardingError: ``unreadable``.
+    """
+    from shardpass.mlir import files
+
     name = STANDARD_INPUT if file == "-" else file
     data = read_standard_input() if file == "-" else files.read_bytes(file)
-    with reading_the_command_line():
-        _check_pipeline(request.pipeline)
-    printed: list[str | bytes] = []
-    faults: list[Diagnostic] = []
-    for part, first_line in _parts(data, split=request.split):
-        reported: list[Diagnostic] = []
-        try:
-            module, warnings = _run(part, first_line, name, request)
-            reported += warnings
-            printed.append(_print(module, request))
-        except ShardingError as error:
-            reported += error.diagnostics
-        faults += _faults(part, first_line, name, reported, request)
-    if request.emit == "bytecode" and len(printed) > 1:
-        raise ShardingError(
-            "usage", f"bytecode holds one module, and the file has {len(printed)} parts"
-        )
-    console().report(faults)
-    failed = any(fault.severity is Severity.ERROR for fault in faults)
-    # Half a file looks like a whole one to whoever reads it next. What is printed is for people.
-    if output == "-" or not failed:
-        _write(output, printed)
-    return FAILED if failed else 0
+    if options["run_reproducer"]:
+        data, done = read_reproducer(data, name)
+        request = replace(request, pipeline=(done.pipeline,), verify_each=done.verify_each)
+    return Run(console, Source(name, data), request, options["mlir_pass_pipeline_crash_reproducer"])
 
 
-def _check_pipeline(pipeline: Sequence[str]) -> None:
-    """Say what is wrong with the passes before any part of the file runs."""
-    from shardpass.diagnostics import ShardingError, did_you_mean
-    from shardpass.passes import build
-
-    options = [flag.lstrip("-") for parameter in opt.params for flag in parameter.opts]
-    for text in pipeline:
-        try:
-            build(text)
-        except ShardingError as error:
-            name = text.split("{")[0]
-            guess = did_you_mean(name, options)
-            if error.slug != "unknown-pass" or guess is None:
-                raise
-            raise ShardingError(
-                "usage", f"there is neither a pass nor an option --{name}", help=guess
-            ) from error
-
-
-def _parts(data: bytes, *, split: bool) -> Iterator[tuple[bytes, int]]:
-    """The modules in a file, each with the number of its first line."""
-    if not split:
-        yield data, 1
-        return
-    text = data.decode(errors="surrogateescape")
-    start = 0
-    for border in [*_SPLIT.finditer(text), None]:
-        end = border.start() if border else len(text)
-        yield text[start:end].encode(errors="surrogateescape"), text.count("\n", 0, start) + 1
-        start = border.end() if border else end
-
-
-def _run(
-    part: bytes, first_line: int, name: str, request: _Request
-) -> tuple[Module, Sequence[Diagnostic]]:
-    from shardpass.diagnostics import ShardingError, SourceLocation
-    from shardpass.mlir import parse
-    from shardpass.passes import run_pipeline
-
-    # As in mlir-opt, a part of a file may be empty: there is nothing to run passes on.
-    is_empty = request.split and not _COMMENT.sub(b"", part).strip()
-    try:
-        # Empty lines in front make MLIR count lines as the whole file does.
-        module = parse(b"\n" * (first_line - 1) + part, name, needs_function=not is_empty)
-    except ShardingError as error:
-        blank = len(part) - len(part.lstrip())
-        line = first_line + part.count(b"\n", 0, blank)
-        start = SourceLocation(name, line) if request.split else None
-        raise ShardingError.of([fault.at(start) for fault in error.diagnostics]) from error
-    if is_empty or not request.pipeline:
-        return module, ()
-    result = run_pipeline(module, request.pipeline, in_place=True, verify_each=request.verify_each)
-    return result.module, result.diagnostics
-
-
-def _print(module: Module, request: _Request) -> str | bytes:
-    if request.emit == "bytecode":
-        return module.bytecode()
-    return module.text(debug_info=request.debug_info)
+def _request(context: click.Context, passes: Sequence[str], options: dict[str, Any]) -> Request:
+    before, after = (_split(options[f"mlir_print_ir_{when}"]) for when in ("before", "after"))
+    elements_limit = options["mlir_elide_elementsattrs_if_larger"]
+    resource_limit = options["mlir_elide_resource_strings_if_larger"]
+    only_changes = options["mlir_print_ir_after_change"]
+    if options["mlir_print_ir_before_all"]:
+        before = frozenset({EVERY})
+    if options["mlir_print_ir_after_all"] or (only_changes and not after):
+        after = frozenset({EVERY})
+    path = options["output"] or "-"
+    emit: Emit = options["emit"] or (
+        "bytecode" if options["emit_bytecode"] or path.endswith((".mlirbc", ".bc")) else "text"
+    )
+    return Request(
+        pipeline=tuple(passes),
+        split=options["split_input_file"],
+        verify_diagnostics=options["verify_diagnostics"],
+        verify_each=options["verify_each"],
+        verify_roundtrip=options["verify_roundtrip"],
+        allow_unregistered=options["allow_unregistered_dialect"],
+        threads=not options["mlir_disable_threading"],
+        timing=options["mlir_timing"],
+        statistics=options["mlir_pass_statistics"],
+        show_pipeline=options["dump_pass_pipeline"],
+        ir_printing=IrPrinting(
+            before=before,
+            after=after,
+            only_changes=only_changes,
+            only_failures=options["mlir_print_ir_after_failure"],
+            module_scope=options["mlir_print_ir_module_scope"],
+            tree=options["mlir_print_ir_tree_dir"],
+            debug_info=options["mlir_print_debuginfo"],
+            generic=options["mlir_print_op_generic"],
+            elements_limit=elements_limit,
+            resource_limit=resource_limit,
+        ),
+        output=Output(
+            path=path,
+            emit=emit,
+            version=options["emit_bytecode_version"],
+            border=options["output_split_marker"],
+            printing=Printing(
+                debug_info=options["mlir_print_debuginfo"],
+                pretty_debug_info=options["mlir_pretty_debuginfo"],
+                generic=options["mlir_print_op_generic"],
+                local_scope=options["mlir_print_local_scope"],
+                names_from_locations=options["mlir_use_nameloc_as_prefix"],
+                elements_limit=elements_limit,
+                resource_limit=resource_limit,
+            ),
+        ),
+        options=tuple(
+            flag.lstrip("-") for parameter in context.command.params for flag in parameter.opts
+        ),
+    )
 
 
-def _faults(
-    part: bytes, first_line: int, name: str, reported: list[Diagnostic], request: _Request
-) -> list[Diagnostic]:
-    from shardpass.diagnostics.expected import verify
-
-    if not request.verify_diagnostics:
-        return reported
-    return verify(part.decode(errors="replace"), reported, file=name, first_line=first_line)
-
-
-def _write(output: str, printed: list[Any]) -> None:
-    from shardpass.mlir import files
-
-    if not printed:
-        return
-    if isinstance(printed[0], bytes):
-        data = printed[0]
-    else:
-        data = _SEPARATOR.join(printed).encode(errors="surrogateescape")
-    if output == "-":
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
-    else:
-        files.write_whole(output, data)
-
-
-def _list_passes() -> int:
-    from shardpass.mlir.native import NATIVE_PASSES, anchor
-    from shardpass.passes import builtin_passes
-
-    for name, cls in builtin_passes().items():
-        click.echo(f"{name}\n    {cls.summary()}")
-        for key, field in cls.options().items():
-            default = "" if field.default is None else f" (default {_default(field.default)})"
-            click.echo(f"      {key}: {field.metadata['help']}{default}")
-    click.echo("\nNative passes:")
-    for name, text in NATIVE_PASSES.items():
-        if anchor(name) is not None:
-            click.echo(f"  {name:48} {text}")
-    return 0
-
-
-def _default(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _split(values: Sequence[str]) -> frozenset[str]:
+    return frozenset(name.strip() for value in values for name in value.split(",") if name.strip())

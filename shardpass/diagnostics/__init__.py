@@ -23,6 +23,7 @@ This layer imports the standard library alone.
 from shardpass.diagnostics.diagnostic import (
     Diagnostic,
     Excerpt,
+    Note,
     Severity,
     SourceLocation,
 )
@@ -35,6 +36,7 @@ from shardpass.diagnostics.units import human_bytes
 __all__ = [
     "Diagnostic",
     "Excerpt",
+    "Note",
     "Severity",
     "ShardingError",
     "Sink",

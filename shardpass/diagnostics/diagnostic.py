@@ -56,6 +56,14 @@ class Excerpt:
 
 
 @dataclass(frozen=True, slots=True)
+class Note:
+    """A note with a place of its own, as MLIR attaches them."""
+
+    message: str
+    location: SourceLocation | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Diagnostic:
     """One thing that was found, ready to be raised, collected, printed or compared.
 
@@ -68,6 +76,7 @@ class Diagnostic:
       path: the dotted path of the argument or result it speaks of (``params.wq``).
       notes: further facts, a line each.
       help: what to do about it, in the imperative.
+      attached: those of the notes that a test may expect at places of their own.
     """
 
     severity: Severity
@@ -78,6 +87,7 @@ class Diagnostic:
     path: str | None = None
     notes: tuple[str, ...] = ()
     help: str | None = None
+    attached: tuple[Note, ...] = ()
 
     def __post_init__(self) -> None:
         if self.slug not in SLUGS and "/" not in self.slug:

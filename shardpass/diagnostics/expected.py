@@ -4,20 +4,23 @@ The comments are those of MLIR's ``-verify-diagnostics``::
 
     // expected-error {{6 elements into 4 pieces}}        on the line of the comment
     // expected-warning @+1 {{left replicated}}           one line further down
-    // expected-error @below {{...}} / @above {{...}}     the next / previous line
+    // expected-error @below {{...}} / @above {{...}}     the next / previous line without a comment
+    // expected-note @-3 {{previously defined here}}      a note that another diagnostic carries
     // expected-error @unknown {{...}}                    without a place in this file
     // expected-remark-re @-2 {{cut into {{[0-9]+}} pieces}}   a regex within double braces
 
-The text must occur in the rendered headline (``error[slug]: message``), so that a test can hold on
-to the slug as well. Remarks are compared only in a file that expects some. Source: MLIR's
-``SourceMgrDiagnosticVerifierHandler``.
+The text must occur in the message, or in the rendered headline (``error[slug]: message``), so that
+a test can hold on to the slug as well. One comment may be met several times; of equal comments each
+must be met. Notes without a place of their own, as passes in Python write them, and remarks are
+compared only in a file that expects some. Source: MLIR's ``SourceMgrDiagnosticVerifierHandler``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal
 
 from shardpass.diagnostics.diagnostic import (
     Diagnostic,
@@ -26,31 +29,49 @@ from shardpass.diagnostics.diagnostic import (
     SourceLocation,
 )
 
+#: ``all``: what no comment expects is a fault, too. ``only-expected``: it is not.
+Level = Literal["all", "only-expected"]
+
 _DIRECTIVE = re.compile(
-    r"expected-(?P<severity>error|warning|remark)(?P<regex>-re)?"
+    r"expected-(?P<kind>error|warning|remark|note)(?P<regex>-re)?"
     r"(?:\s*@(?P<where>[+-][0-9]+|above|below|unknown))?\s*\{\{(?P<text>.*)\}\}\s*$"
 )
 _LOOKS_LIKE_ONE = re.compile(r"//.*\bexpected-\w+")
+_NOTE: Final = "note"
 
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
     """One ``expected-…`` comment: what must be reported, and on which line (0 for none)."""
 
-    severity: Severity
+    kind: str
     pattern: re.Pattern[str]
     line: int
     written_at: int
     text: str
 
-    def is_met_by(self, diagnostic: Diagnostic) -> bool:
-        """Whether ``diagnostic`` is what this comment waits for."""
-        line = diagnostic.location.line if diagnostic.location else 0
-        headline = f"{diagnostic.severity.value}[{diagnostic.slug}]: {diagnostic.message}"
-        return (
-            diagnostic.severity is self.severity
-            and line == self.line
-            and self.pattern.search(headline) is not None
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """A diagnostic, or a note of one, as comments see it; ``line`` is 0 where it has no place."""
+
+    kind: str
+    message: str
+    line: int
+    diagnostic: Diagnostic
+
+    @property
+    def headline(self) -> str:
+        return f"{self._label}: {self.message}"
+
+    @property
+    def _label(self) -> str:
+        return self.kind if self.kind == _NOTE else f"{self.kind}[{self.diagnostic.slug}]"
+
+    def is_what(self, comment: Expectation) -> bool:
+        """Whether it says what ``comment`` waits for, where it does, whatever its severity."""
+        return self.line == comment.line and any(
+            comment.pattern.search(text) for text in (self.message, self.headline)
         )
 
 
@@ -64,9 +85,12 @@ def read_expectations(text: str, first_line: int = 1) -> tuple[list[Expectation]
     expectations: list[Expectation] = []
     faults: list[Diagnostic] = []
     # Line feeds alone, as MLIR counts lines.
-    for number, line in enumerate(text.split("\n"), first_line):
-        if not _LOOKS_LIKE_ONE.search(line):
+    lines = text.split("\n")
+    has_comment = [bool(_LOOKS_LIKE_ONE.search(line)) for line in lines]
+    for index, line in enumerate(lines):
+        if not has_comment[index]:
             continue
+        number = first_line + index
         found = _DIRECTIVE.search(line)
         if not found:
             faults.append(
@@ -83,9 +107,9 @@ def read_expectations(text: str, first_line: int = 1) -> tuple[list[Expectation]
             continue
         expectations.append(
             Expectation(
-                Severity(found["severity"]),
+                found["kind"],
                 pattern,
-                _line(found["where"], number),
+                _line(found["where"], index, has_comment, first_line),
                 number,
                 found["text"],
             )
@@ -94,55 +118,71 @@ def read_expectations(text: str, first_line: int = 1) -> tuple[list[Expectation]
 
 
 def verify(
-    text: str, reported: Sequence[Diagnostic], *, file: str = "-", first_line: int = 1
+    text: str,
+    reported: Sequence[Diagnostic],
+    *,
+    file: str = "-",
+    first_line: int = 1,
+    level: Level = "all",
 ) -> list[Diagnostic]:
     """Everything in which ``reported`` and the comments of ``text`` differ; empty if nothing.
 
     A diagnostic whose location is in another file than ``file`` counts as one without a place.
     """
     expectations, faults = read_expectations(text, first_line)
-    faults = [
-        Diagnostic(
-            f.severity,
-            f.slug,
-            f.message,
-            SourceLocation(file, f.location.line if f.location else 0, 1),
-            f.excerpt,
-        )
-        for f in faults
-    ]
-    wanted = list(expectations)
-    compares_remarks = any(e.severity is Severity.REMARK for e in wanted)
-    for diagnostic in reported:
-        if diagnostic.severity is Severity.REMARK and not compares_remarks:
-            continue
-        here = diagnostic
-        if diagnostic.location and diagnostic.location.file != file:
-            here = Diagnostic(diagnostic.severity, diagnostic.slug, diagnostic.message)
-        met = next((e for e in wanted if e.is_met_by(here)), None)
-        if met:
-            wanted.remove(met)
-            continue
-        faults.append(
-            Diagnostic(
-                Severity.ERROR,
-                "unmet-expectation",
-                f"unexpected {diagnostic.severity.value}[{diagnostic.slug}]: {diagnostic.message}",
-                diagnostic.location or SourceLocation(file),
-                diagnostic.excerpt,
-                notes=diagnostic.notes,
-            )
-        )
+    faults = [replace(f, location=replace(f.location, file=file)) for f in faults if f.location]
+    kinds = {e.kind for e in expectations}
+    met: set[int] = set()
+    for said in _all_said(reported, file, kinds):
+        alike = [i for i, e in enumerate(expectations) if said.is_what(e)]
+        places = [i for i in alike if expectations[i].kind == said.kind]
+        if places:
+            # Of equal comments one that is not met yet.
+            met.add(next((i for i in places if i not in met), places[0]))
+        elif alike or level == "all":
+            near = [f"expected here is: {expectations[i].kind}" for i in alike[:1]]
+            faults.append(_unexpected(said, file, near))
     faults += [
         Diagnostic(
             Severity.ERROR,
             "unmet-expectation",
-            f"expected {e.severity.value} was not reported: {e.text}",
+            f"expected {e.kind} was not reported: {e.text}",
             SourceLocation(file, e.written_at, 1),
         )
-        for e in wanted
+        for i, e in enumerate(expectations)
+        if i not in met
     ]
     return faults
+
+
+def _all_said(reported: Sequence[Diagnostic], file: str, kinds: set[str]) -> Iterator[_Said]:
+    """What is to be compared: diagnostics in order, each in front of its notes."""
+    for diagnostic in reported:
+        kind = diagnostic.severity.value
+        if diagnostic.severity is not Severity.REMARK or kind in kinds:
+            yield _Said(kind, diagnostic.message, _line_in(file, diagnostic.location), diagnostic)
+        for note in diagnostic.attached:
+            yield _Said(_NOTE, note.message, _line_in(file, note.location), diagnostic)
+        if not diagnostic.attached and _NOTE in kinds:
+            for text in diagnostic.notes:
+                yield _Said(_NOTE, text, _line_in(file, diagnostic.location), diagnostic)
+
+
+def _line_in(file: str, place: SourceLocation | None) -> int:
+    return place.line if place and place.file == file else 0
+
+
+def _unexpected(said: _Said, file: str, near: Sequence[str]) -> Diagnostic:
+    about = said.diagnostic
+    message = f"unexpected {said.headline}"
+    place = about.location or SourceLocation(file)
+    if said.kind == _NOTE:
+        place = SourceLocation(file, said.line) if said.line else place
+        return Diagnostic(Severity.ERROR, "unmet-expectation", message, place, notes=tuple(near))
+    notes = (*near, *about.notes)
+    return Diagnostic(
+        Severity.ERROR, "unmet-expectation", message, place, about.excerpt, notes=notes
+    )
 
 
 def _unreadable(message: str, number: int, line: str) -> Diagnostic:
@@ -151,18 +191,20 @@ def _unreadable(message: str, number: int, line: str) -> Diagnostic:
     )
 
 
-def _line(where: str | None, number: int) -> int:
+def _line(where: str | None, index: int, has_comment: Sequence[bool], first_line: int) -> int:
+    """The line that a comment on line ``index`` (from 0) speaks of, 0 for none."""
     match where:
-        case None:
-            return number
         case "unknown":
             return 0
-        case "above":
-            return number - 1
-        case "below":
-            return number + 1
+        case "above" | "below":
+            # Lines with comments of their own are passed over, so that several can share a line.
+            step = -1 if where == "above" else 1
+            index += step
+            while 0 <= index < len(has_comment) and has_comment[index]:
+                index += step
+            return first_line + index
         case _:
-            return number + int(where)
+            return first_line + index + int(where or 0)
 
 
 def _missing_regex(text: str) -> str | None:

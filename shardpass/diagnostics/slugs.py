@@ -80,6 +80,8 @@ SLUGS: Final[dict[str, str]] = {
     "partitioner": "a partitioner that the module's notation cannot use",
     # command line and tests
     "usage": "a command line that cannot be understood",
+    "reproducer": "where a failure was put, with the command that repeats it",
+    "roundtrip": "a module that is another one when it is printed and parsed",
     "unmet-expectation": "an expected diagnostic that was not reported, or the reverse",
     "internal": "a fault of shardpass itself",
 }

@@ -8,7 +8,7 @@ from typing import cast
 
 from jax.extend.mlir import ir
 
-from shardpass.diagnostics import Diagnostic, Severity, ShardingError, SourceLocation
+from shardpass.diagnostics import Diagnostic, Note, Severity, ShardingError, SourceLocation
 from shardpass.mlir.locations import PARSED_TEXT, file_positions
 from shardpass.mlir.remedies import remedy_for
 
@@ -36,6 +36,7 @@ def from_mlir(found: ir.DiagnosticInfo | ir.Diagnostic) -> Diagnostic:
         location,
         notes=tuple(_notes(found, location)),
         help=remedy_for(message),
+        attached=tuple(_attached(found)),
     )
 
 
@@ -60,6 +61,14 @@ def _notes(found: ir.DiagnosticInfo | ir.Diagnostic, beside: SourceLocation | No
         for text, place in notes
         if not (beside and text.startswith(_REPRINT))
     ]
+
+
+def _attached(found: ir.DiagnosticInfo | ir.Diagnostic) -> Iterator[Note]:
+    """The notes without the reprint of the op, which mlir-opt leaves out where it verifies."""
+    for note in found.notes:
+        text = _one_line(note.message)
+        if not text.startswith(_REPRINT):
+            yield Note(text, next(file_positions(_typed(note.location)), None))
 
 
 def _note(text: str, place: SourceLocation | None, beside: SourceLocation | None) -> str:

@@ -169,22 +169,31 @@ def load(
     )
 
 
-def parse(data: bytes, name: str, *, needs_function: bool = True) -> Module:
+def parse(
+    data: bytes, name: str, *, needs_function: bool = True, allow_unregistered: bool = False
+) -> Module:
     """A module from the content of a file; see :func:`load`.
 
-    ``needs_function`` may be false for text, where there need not be anything in it.
+    Args:
+      data: the content.
+      name: what messages call it.
+      needs_function: whether to refuse a module without any, and an empty file with it.
+      allow_unregistered: whether ops and attributes of dialects that nobody registered may be in
+        it, in MLIR's generic form.
     """
     if needs_function and not data.removeprefix(codecs.BOM_UTF8).strip():
         raise ShardingError("unreadable", f"{name} is empty")
     context = make_context()
+    context.allow_unregistered_dialects = allow_unregistered
     with context:
         try:
             if is_portable_artifact(data):
-                return _with_functions(Module(_from_portable(context, data, name), name))
-            if is_bytecode(data):
-                return _with_functions(Module(ir.Module.parse(data), name))
-            text = _decode(data, name)
-            module = Module(ir.Module.parse(text), name, text)
+                module = Module(_from_portable(context, data, name), name)
+            elif is_bytecode(data):
+                module = Module(ir.Module.parse(data), name)
+            else:
+                text = _decode(data, name)
+                module = Module(ir.Module.parse(text), name, text)
             return _with_functions(module) if needs_function else module
         except ir.MLIRError as error:
             raise _explain(error, data, name) from error

@@ -32,13 +32,21 @@ class SourceText:
         if found and found.file == PARSED_TEXT:
             return replace(
                 diagnostic,
-                location=SourceLocation(self.name, found.line, found.column),
+                location=self._named(found),
+                attached=tuple(
+                    replace(note, location=self._named(note.location))
+                    for note in diagnostic.attached
+                ),
                 excerpt=diagnostic.excerpt or self._excerpt(found.line, found.column),
             )
         if found is None and diagnostic.path is not None:
             place = SourceLocation(self.name, *(self._entry or ()))
             return diagnostic.at(place, self._excerpt(place.line, place.column))
         return diagnostic
+
+    def _named(self, place: SourceLocation | None) -> SourceLocation | None:
+        """``place`` by the file's name, where it is one in the parsed text."""
+        return replace(place, file=self.name) if place and place.file == PARSED_TEXT else place
 
     @cached_property
     def _lines(self) -> list[str]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from jax.extend.mlir import ir, passmanager
 
@@ -26,6 +27,10 @@ from shardpass.passes.survey import REFUSE_RECURSION
 
 #: One thing to run: a pass of ours, or MLIR's text for native ones.
 Step = Pass | str
+Instrument = Callable[[passmanager.PassManager], None]
+
+
+_ON_FUNCTIONS: Final = f"{native.FUNCTION}("
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,7 @@ def run_pipeline(
     in_place: bool = False,
     verify_each: bool = True,
     passes: Iterable[type[Pass]] = (),
+    instrument: Instrument | None = None,
 ) -> PipelineResult:
     """Run passes over a module.
 
@@ -60,6 +66,8 @@ def run_pipeline(
         may be half changed.
       verify_each: run MLIR's verifier behind every pass.
       passes: classes that ``pipeline``'s text may name beside the built-in ones.
+      instrument: is handed MLIR's pass manager before it runs, to have it print or time passes.
+        What it times, MLIR prints to standard error at the end.
 
     Returns:
       The rewritten module, and every warning and remark.
@@ -73,7 +81,7 @@ def run_pipeline(
     target = loaded if in_place else loaded.clone()
     sink = Sink()
     try:
-        _run(target, steps, sink, verify_each=verify_each)
+        _run(target, steps, sink, verify_each=verify_each, instrument=instrument)
     except ShardingError as error:
         raise ShardingError.of([loaded.place(d) for d in error.diagnostics]) from error
     return PipelineResult(target, tuple(loaded.place(d) for d in sink))
@@ -84,6 +92,9 @@ def build(
     passes: Iterable[type[Pass]] = (),
 ) -> list[Step]:
     """The steps that ``pipeline`` asks for, names looked up and native passes nested.
+
+    Passes that run on functions and stand side by side are nested together, so that MLIR takes
+    each function through all of them.
 
     Raises:
       ShardingError: ``bad-pipeline``, ``unknown-pass``, ``bad-option``, each with a caret.
@@ -106,7 +117,20 @@ def build(
                 f"a pipeline is made of texts and passes, not of {type(item).__name__}",
                 help="hand over an instance of a subclass of shardpass.passes.Pass",
             )
-    return steps
+    return list(_grouped(steps))
+
+
+def _grouped(steps: Iterable[Step]) -> Iterator[Step]:
+    for are_nested, group in itertools.groupby(steps, _is_on_functions):
+        if are_nested:
+            inner = (str(step)[len(_ON_FUNCTIONS) : -1] for step in group)
+            yield f"{_ON_FUNCTIONS}{','.join(inner)})"
+        else:
+            yield from group
+
+
+def _is_on_functions(step: Step) -> bool:
+    return isinstance(step, str) and step.startswith(_ON_FUNCTIONS)
 
 
 def _steps(element: PassText | NestText, text: str, known: dict[str, type[Pass]]) -> list[Step]:
@@ -171,7 +195,14 @@ def _flatten(element: NestText) -> list[PassText]:
     return found
 
 
-def _run(module: Module, steps: Sequence[Step], sink: Sink, *, verify_each: bool) -> None:
+def _run(
+    module: Module,
+    steps: Sequence[Step],
+    sink: Sink,
+    *,
+    verify_each: bool,
+    instrument: Instrument | None,
+) -> None:
     native.register()
     context = module.ir.context
     lent = EntryAsMain()
@@ -180,6 +211,8 @@ def _run(module: Module, steps: Sequence[Step], sink: Sink, *, verify_each: bool
         manager.enable_verifier(verify_each)
         for name, stage in _joined(steps, lent):
             _add(manager, name, stage, sink)
+        if instrument:
+            instrument(manager)
         with hearing(context, sink.report):
             try:
                 manager.run(module.root)
@@ -190,6 +223,7 @@ def _run(module: Module, steps: Sequence[Step], sink: Sink, *, verify_each: bool
                 ) from error
             finally:
                 lent.leave(module.root)
+                del manager  # Which prints what it timed; an error's traceback would keep it.
     sink.raise_errors()
 
 
@@ -257,7 +291,7 @@ def _add(manager: passmanager.PassManager, name: str, stage: str | list[Body], s
             ) from error
         return
     # `op_name` stays empty: with "func.func" on a module's manager MLIR aborts the process.
-    manager.add(_guarded(stage, sink), name=name, argument=name)
+    manager.add(_guarded(name, stage, sink), name=name, argument=name)
 
 
 def _first_fault(said: object) -> str:
@@ -266,13 +300,16 @@ def _first_fault(said: object) -> str:
     return text.split(" failed to add ")[0]
 
 
-def _guarded(bodies: Sequence[Body], sink: Sink) -> Callable[[ir.Operation, Any], None]:
+def _guarded(name: str, bodies: Sequence[Body], sink: Sink) -> Callable[[ir.Operation, Any], None]:
     def run(root: ir.Operation, external: Any) -> None:
         for body in bodies:
             try:
                 body(root, sink)
             except ShardingError as error:
                 sink.report_error(error)
+            except Exception as error:
+                error.add_note(f"raised in {name}")
+                raise
             # An error that is only reported, by us or by MLIR, does not stop a Python pass by
             # itself.
             if sink.has_errors:

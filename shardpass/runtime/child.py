@@ -43,18 +43,25 @@ _MOST_LINES: Final = 4
 
 
 def in_child(
-    function: Callable[..., T], *args: Any, progress: Say | None = None, **kwargs: Any
+    function: Callable[..., T],
+    *args: Any,
+    progress: Say | None = None,
+    sift: Callable[[str], str] = str,
+    **kwargs: Any,
 ) -> T:
     """``function(*args, **kwargs)``, run in a child process.
 
     What the child writes to standard error is held back: XLA's log lines are dropped, the rest is
-    passed on when the child has ended well.
+    passed on when the child has ended well. The file that holds it is the child's, who may take
+    from it what it has written.
 
     Args:
       function: a function of a module, by its own name there. It, the arguments and the result are
         pickled on the way, so a module travels as a path or as bytes.
       args: its arguments.
       progress: is told what the function tells the ``progress`` that it is then called with.
+      sift: is given what is left in that file when the child has ended, however it did, and gives
+        back what of it is to be treated as said above.
       kwargs: its keyword arguments.
 
     Raises:
@@ -78,9 +85,9 @@ def in_child(
             except BaseException:  # An interrupt above all: no child is left behind.
                 child.end()
                 _listen(answers, progress)  # What it told before it ended.
+                sift(_read(errors))
                 raise
-        errors.seek(0)
-        told = errors.read().decode(errors="replace")
+        told = sift(_read(errors))
     if answer is None:
         raise death(code, told)
     _pass_on(told)
@@ -92,6 +99,11 @@ def in_child(
     raise ShardingError(
         "internal", f"{function.__qualname__} failed: {value[0]}", notes=value[1].splitlines()[-6:]
     )
+
+
+def _read(errors: IO[bytes]) -> str:
+    errors.seek(0)
+    return errors.read().decode(errors="replace")
 
 
 def may_fork() -> bool:

@@ -1,8 +1,10 @@
 """``expected-error`` comments against what was reported."""
 
+from dataclasses import replace
+
 import pytest
 
-from shardpass.diagnostics import Diagnostic, Severity, SourceLocation
+from shardpass.diagnostics import Diagnostic, Note, Severity, SourceLocation
 from shardpass.diagnostics.expected import read_expectations, verify
 
 
@@ -85,11 +87,61 @@ def test_remarks_count_only_where_some_are_expected() -> None:
     ]
 
 
-def test_each_comment_is_met_once() -> None:
+def test_one_comment_may_be_met_several_times() -> None:
     text = "// expected-error {{6 elements}}\n"
-    assert len(faults(text, said(1), said(1, "6 elements into 5 pieces"))) == 1
+    assert faults(text, said(1), said(1, "6 elements into 5 pieces")) == []
+
+
+def test_equal_comments_are_each_to_be_met() -> None:
     both = "// expected-error @+2 {{6 elements}}\n// expected-error @+1 {{6 elements}}\n"
     assert faults(both, said(3), said(3, "6 elements into 5 pieces")) == []
+    assert faults(both, said(3)) == [
+        ("unmet-expectation", 2, "expected error was not reported: 6 elements")
+    ]
+
+
+def test_above_and_below_pass_over_lines_with_comments() -> None:
+    text = """\
+op
+// expected-warning @above {{a}}
+// expected-error @above {{b}}
+// expected-error @below {{c}}
+// expected-warning @below {{d}}
+op // expected-remark {{e}}
+op
+"""
+    warning, remark = Severity.WARNING, Severity.REMARK
+    found = [said(1, "a", warning), said(1, "b"), said(7, "c"), said(7, "d", warning)]
+    assert faults(text, *found, said(6, "e", remark)) == []
+    assert len(faults(text, said(2, "a", warning), *found[1:], said(6, "e", remark))) == 2
+
+
+def test_notes_are_met_at_their_own_places() -> None:
+    error = replace(said(3), attached=(Note("defined here", SourceLocation("-", 1, 5)),))
+    text = "op // expected-note {{defined here}}\n\nop // expected-error {{6 elements}}\n"
+    assert faults(text, error) == []
+    assert faults("\n\n// expected-error {{6 elements}}", error) == [
+        ("unmet-expectation", 1, "unexpected note: defined here")
+    ]
+    assert faults(text, said(3)) == [
+        ("unmet-expectation", 1, "expected note was not reported: defined here")
+    ]
+
+
+def test_notes_without_a_place_count_where_some_are_expected() -> None:
+    error = replace(said(2), notes=("on mesh x=2", "at axis x"))
+    assert faults("\n// expected-error {{6 elements}}", error) == []
+    text = "// expected-note @+1 {{on mesh}}\n// expected-error {{6 elements}}\n"
+    assert faults(text, error) == [("unmet-expectation", 2, "unexpected note: at axis x")]
+
+
+def test_only_what_is_expected_may_count() -> None:
+    warning = said(2, "left whole", Severity.WARNING, "replicated")
+    text = "// expected-error {{6 elements}}\n"
+    assert verify(text, [said(1), warning], level="only-expected") == []
+    missing, near = verify(text, [said(1, severity=Severity.WARNING)], level="only-expected")[::-1]
+    assert missing.message == "expected error was not reported: 6 elements"
+    assert near.notes == ("expected here is: error",)
 
 
 def test_a_place_in_another_file_counts_as_none() -> None:
@@ -125,7 +177,7 @@ def test_line_feeds_alone_end_a_line() -> None:
     [
         "// expected-eror {{a}}",
         "// expected-errors {{a}}",
-        "// expected-note {{a}}",
+        "// expected-notes {{a}}",
         "// expected-error a",
         "// expected-error {{a}",
         "// expected-error {a}",

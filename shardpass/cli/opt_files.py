@@ -1,0 +1,210 @@
+"""``shardpass opt`` over files: each in processes of its own, and what is done when one dies.
+
+A native pass can abort its process. That costs one part of one file: what is said of it names the
+pass, which a second process found out by having MLIR print what it was about to run, and the other
+parts go through a third.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from shardpass.cli.console import Console
+from shardpass.cli.guard import FAILED, Attempt, attempted
+from shardpass.cli.opt_ir_printing import TRACE, dumps
+from shardpass.cli.opt_parts import Part, parts_of
+from shardpass.cli.opt_reproducer import Reproducer, command, new_path, with_reproducer
+from shardpass.cli.opt_work import Request, Source, work
+from shardpass.diagnostics import Diagnostic, Severity, ShardingError, SourceLocation
+
+
+@dataclass(frozen=True)
+class Run:
+    """One file on its way through ``opt``.
+
+    Attributes:
+      console: where all is reported.
+      source: the file.
+      request: what to do with it.
+      reproducer: where a failure goes, of whatever kind; if not said, failures that are no fault of
+        the module go to the temporary folder.
+    """
+
+    console: Console
+    source: Source
+    request: Request
+    reproducer: str | None = None
+
+    def go(self) -> Attempt:
+        """Do it, with everything reported."""
+        dead: dict[int, Diagnostic] = {}
+        while True:
+            attempt = self._attempt(dead)
+            if attempt.death is None:
+                self._tell_where_to_find(attempt, dead)
+                return attempt
+            place = _last_part(attempt)
+            if place is None or place in dead:
+                self.console.report(attempt.death.diagnostics)
+                return replace(attempt, death=None)
+            dead[place] = self._obituary(attempt.death.diagnostic, place)
+
+    def _attempt(self, dead: dict[int, Diagnostic]) -> Attempt:
+        def sift(told: str) -> str:
+            wanted, rest = self.request.ir_printing.sift(told)
+            self.console.write(wanted)
+            return rest
+
+        return attempted(
+            self.console,
+            work,
+            self.source,
+            self.request,
+            dead,
+            None,
+            sift=sift if self.request.ir_printing else str,
+        )
+
+    def _obituary(self, death: Diagnostic, place: int) -> Diagnostic:
+        """What to say of the part at ``place``, of which a process died."""
+        part = self._part(place)
+        path = self._keep(part)
+        return replace(
+            death,
+            message=f"{self._where_it_died(place)}: {death.message}",
+            location=SourceLocation(self.source.name, part.line if part.is_cut_out else 0),
+            notes=(
+                *death.notes,
+                f"what it died of is in {path}",
+                f"to repeat it: {self._command(part, path)}",
+            ),
+        )
+
+    def _where_it_died(self, place: int) -> str:
+        told: list[str] = []
+
+        def collect(text: str) -> str:
+            told.append(text)
+            return ""
+
+        quiet = replace(
+            self.request,
+            ir_printing=TRACE,
+            timing=False,
+            statistics=False,
+            show_pipeline=False,
+            output=self.request.output.to(None),
+        )
+        silent = Console(quiet=True, write=lambda _: None)
+        attempt = attempted(silent, work, self.source, quiet, {}, place, sift=collect)
+        if attempt.death is None:
+            return "it did not die a second time, so that nobody knows of which pass"
+        last = next(iter([*dumps("".join(told))][::-1]), None)
+        if last is None:
+            return "in front of all passes" if self.request.pipeline else "without any pass"
+        what = " ".join(last.passes)
+        where = f"in {what}" if last.before else f"behind {what}"
+        return f"{where}, on function {last.function}" if last.function else where
+
+    def _tell_where_to_find(self, attempt: Attempt, dead: dict[int, Diagnostic]) -> None:
+        """Keep the first part that failed, where that is asked for or no fault of the module."""
+        kinds = ("broke", "failed") if self.reproducer else ("broke",)
+        found = next((m.split() for m in attempt.marks if m.split()[0] in kinds), None)
+        if found is None or dead or (self.console.quiet and not self.reproducer):
+            return
+        part = self._part(int(found[1]))
+        path = self._keep(part)
+        self.console.report(
+            [
+                Diagnostic(
+                    Severity.REMARK,
+                    "reproducer",
+                    f"what failed is in {path}",
+                    help=f"to repeat it: {self._command(part, path)}",
+                )
+            ]
+        )
+
+    def _part(self, place: int) -> Part:
+        return parts_of(self.source.data, self.request.split)[place]
+
+    def _keep(self, part: Part) -> str:
+        """Write ``part`` and what was done to it; the path."""
+        from shardpass.mlir import files
+
+        suffix = ".mlirbc" if files.is_bytecode(part.data) else ".mlir"
+        path = self.reproducer or new_path(self.source.name, suffix)
+        data = part.data
+        if self._can_hold_a_pipeline(part):
+            done = Reproducer(self.request.pipeline_text, self.request.verify_each)
+            head = f"To repeat it in {os.getcwd()}: {self._command(part, path)}"
+            data = with_reproducer(data, done, head)
+        files.write_whole(path, data)
+        return path
+
+    def _command(self, part: Part, path: str) -> str:
+        words = [path]
+        if self._can_hold_a_pipeline(part):
+            words.append("--run-reproducer")
+        else:
+            if self.request.pipeline:
+                words.append(f"--pass-pipeline={self.request.pipeline_text}")
+            if not self.request.verify_each:
+                words.append("--verify-each=false")
+        if self.request.allow_unregistered:
+            words.append("--allow-unregistered-dialect")
+        if self.request.verify_roundtrip:
+            words.append("--verify-roundtrip")
+        if self.request.output.emit == "bytecode":
+            words += ["--emit=bytecode", "-o", os.devnull]
+        return command(*words)
+
+    def _can_hold_a_pipeline(self, part: Part) -> bool:
+        from shardpass.mlir import files
+
+        return bool(self.request.pipeline) and not files.is_bytecode(part.data)
+
+
+def _last_part(attempt: Attempt) -> int | None:
+    places = [int(m.split()[1]) for m in attempt.marks if m.startswith("part ")]
+    return places[-1] if places else None
+
+
+def run_batch(runs: Sequence[Run]) -> int:
+    """Take each file through ``opt``, whatever becomes of the others; the exit code for all."""
+    worst = 0
+    for run in runs:
+        attempt = run.go()
+        if attempt.was_interrupted:
+            return attempt.code
+        worst = worst or (FAILED if attempt.code else 0)
+    return worst
+
+
+def batch_outputs(names: Sequence[str], folder: str) -> list[str]:
+    """Where the results of the files ``names`` go in ``folder``.
+
+    Raises:
+      ShardingError: ``usage``, where two would go to one file, or one over what it was read from;
+        ``unwritable``, where there is no such folder.
+    """
+    if not os.path.isdir(folder):
+        raise ShardingError(
+            "unwritable",
+            f"cannot write to {folder}: there is no such folder",
+            help=f"make it first: mkdir -p {folder}",
+        )
+    taken: dict[str, str] = {}
+    for name in names:
+        output = os.path.join(folder, Path(name).name)
+        if output in taken:
+            raise ShardingError(
+                "usage", f"{taken[output]} and {name} would both be written to {output}"
+            )
+        if os.path.realpath(output) == os.path.realpath(name):
+            raise ShardingError("usage", f"{name} would be written over itself")
+        taken[output] = name
+    return list(taken)

@@ -1,0 +1,265 @@
+"""The work of ``shardpass opt``: each module of a file parsed, sent through the passes, printed.
+
+It runs in a child process, which tells by marks what it is at: ``part 3`` where it begins one,
+``failed 3`` where a part ended in an error, ``broke 3`` where that is no fault of the module.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from shardpass.cli.guard import (
+    DIED,
+    FAILED,
+    console,
+    internal_fault,
+    mark,
+    reading_the_command_line,
+)
+from shardpass.cli.opt_ir_printing import EVERY, IrPrinting
+from shardpass.cli.opt_output import Output, Printing
+from shardpass.cli.opt_parts import Part, parts_of
+from shardpass.diagnostics import Diagnostic, Severity, ShardingError, SourceLocation, did_you_mean
+
+if TYPE_CHECKING:
+    from shardpass.diagnostics.expected import Level
+    from shardpass.mlir import Module
+    from shardpass.passes.pipeline import Instrument
+
+#: Where a native pass gave up and nobody said why.
+_SAID_NOTHING: Final = "pass-failed"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What one call of ``opt`` asks for, whatever the file."""
+
+    pipeline: tuple[str, ...] = ()
+    split: str | None = None
+    verify_diagnostics: Level | None = None
+    verify_each: bool = True
+    verify_roundtrip: bool = False
+    allow_unregistered: bool = False
+    threads: bool = True
+    timing: bool = False
+    statistics: bool = False
+    show_pipeline: bool = False
+    ir_printing: IrPrinting = field(default_factory=IrPrinting)
+    output: Output = field(default_factory=Output)
+    options: tuple[str, ...] = ()
+
+    @property
+    def pipeline_text(self) -> str:
+        """The passes as one text."""
+        return f"builtin.module({','.join(self.pipeline)})"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file that was read: its content, and what messages call it."""
+
+    name: str
+    data: bytes
+
+
+@dataclass
+class _Outcome:
+    """What became of the parts of a file so far."""
+
+    formed: list[bytes] = field(default_factory=list)
+    faults: list[Diagnostic] = field(default_factory=list)
+    broke: bool = False
+
+
+def work(
+    source: Source,
+    request: Request,
+    dead: Mapping[int, Diagnostic],
+    only: int | None,
+) -> int:
+    """Run ``request`` over the parts of ``source``, and report.
+
+    Args:
+      source: the file.
+      request: what to do.
+      dead: what is said of the parts, by their place, that nothing is to be done with.
+      only: the one part to run; all if not said.
+
+    Returns:
+      The exit code.
+    """
+    with reading_the_command_line():
+        _check(request)
+    done = _Outcome()
+    for part in parts_of(source.data, request.split):
+        if part.index in dead:
+            done.faults.append(dead[part.index])
+            done.broke = True
+        elif only in (None, part.index):
+            # What is printed between passes was shown already, before a part behind this one died.
+            again = part.index < max(dead, default=-1)
+            now = replace(request, ir_printing=IrPrinting()) if again else request
+            _through(part, source.name, now, done)
+    request.output.check(len(done.formed))
+    console().report(done.faults)
+    failed = any(fault.severity is Severity.ERROR for fault in done.faults)
+    request.output.write(done.formed, failed=failed)
+    return DIED if done.broke else FAILED if failed else 0
+
+
+def _through(part: Part, name: str, request: Request, done: _Outcome) -> None:
+    mark(f"part {part.index}")
+    reported: list[Diagnostic] = []
+    try:
+        module, warnings = _run(part, name, request)
+        reported += warnings
+        done.formed.append(request.output.form(module))
+    except ShardingError as error:
+        reported += error.diagnostics
+        silent = error.slug == _SAID_NOTHING
+        mark(f"{'broke' if silent else 'failed'} {part.index}")
+    except Exception as error:
+        mark(f"broke {part.index}")
+        reported.append(internal_fault(error))
+        done.broke = True
+    finally:
+        _show_dumps(request.ir_printing)
+    done.faults += _compared(part, name, reported, request)
+
+
+def _run(part: Part, name: str, request: Request) -> tuple[Module, Sequence[Diagnostic]]:
+    from shardpass.mlir import parse
+    from shardpass.passes import run_pipeline
+
+    try:
+        module = parse(
+            part.in_place,
+            name,
+            # A file without anything is a mistake, a part without anything is as good as another.
+            needs_function=not part.is_cut_out and not part.data.strip(),
+            allow_unregistered=request.allow_unregistered,
+        )
+    except ShardingError as error:
+        start = SourceLocation(name, part.line) if part.is_cut_out else None
+        raise ShardingError.of([fault.at(start) for fault in error.diagnostics]) from error
+    if request.verify_roundtrip:
+        _check_roundtrip(module, request)
+    if not request.pipeline:
+        return module, ()
+    result = run_pipeline(
+        module,
+        request.pipeline,
+        in_place=True,
+        verify_each=request.verify_each,
+        instrument=_instrument(module, request),
+    )
+    return result.module, result.diagnostics
+
+
+def _instrument(module: Module, request: Request) -> Instrument:
+    def instrument(manager: object) -> None:
+        from jax.extend.mlir import passmanager
+
+        assert isinstance(manager, passmanager.PassManager)
+        if request.show_pipeline:
+            console().write(f"Pass Manager:\n{manager}\n")
+        if not request.threads:
+            module.ir.context.enable_multithreading(False)
+        if request.ir_printing:
+            request.ir_printing.enable(manager, module)
+        if request.statistics:
+            manager.enable_statistics()
+        if request.timing:
+            manager.enable_timing()
+
+    return instrument
+
+
+def _check_roundtrip(module: Module, request: Request) -> None:
+    """Print and parse ``module`` again, as text and as bytecode.
+
+    Raises:
+      ShardingError: ``roundtrip``, where another module comes of it.
+    """
+    from shardpass.mlir import parse
+
+    printing = Printing(debug_info=True)
+    text = printing.text(module)
+    for form, data in (
+        ("text", text.encode()),
+        ("generic text", Printing(debug_info=True, generic=True).text(module).encode()),
+        ("bytecode", module.bytecode()),
+    ):
+        again = parse(
+            data,
+            f"{module.name}, printed as {form},",
+            needs_function=False,
+            allow_unregistered=request.allow_unregistered,
+        )
+        if printing.text(again) != text:
+            raise ShardingError(
+                "roundtrip",
+                f"another module comes of printing this one as {form} and parsing that",
+                location=SourceLocation(module.name),
+            )
+
+
+def _show_dumps(ir_printing: IrPrinting) -> None:
+    """Put the dumps that were asked for where a person sees them, in front of the results."""
+    if not ir_printing:
+        return
+    sys.stderr.flush()
+    size = os.fstat(2).st_size
+    if not size:
+        return
+    # The file behind it is held back until this process ends; what is no dump stays in it.
+    wanted, rest = ir_printing.sift(os.pread(2, size, 0).decode(errors="replace"))
+    os.ftruncate(2, 0)
+    os.lseek(2, 0, os.SEEK_SET)
+    os.write(2, rest.encode())
+    console().write(wanted)
+
+
+def _compared(
+    part: Part, name: str, reported: list[Diagnostic], request: Request
+) -> list[Diagnostic]:
+    from shardpass.diagnostics.expected import verify
+
+    if request.verify_diagnostics is None:
+        return reported
+    return verify(
+        part.data.decode(errors="replace"),
+        reported,
+        file=name,
+        first_line=part.first_line,
+        level=request.verify_diagnostics,
+    )
+
+
+def _check(request: Request) -> None:
+    """Say what is wrong with the passes before any part of the file runs."""
+    from shardpass.passes import build
+
+    for text in request.pipeline:
+        try:
+            build(text)
+        except ShardingError as error:
+            name = text.split("{")[0]
+            guess = did_you_mean(name, request.options)
+            if error.slug != "unknown-pass" or guess is None:
+                raise
+            raise ShardingError(
+                "usage", f"there is neither a pass nor an option --{name}", help=guess
+            ) from error
+    _check_names(request.ir_printing.before | request.ir_printing.after)
+
+
+def _check_names(names: Iterable[str]) -> None:
+    from shardpass.passes import build
+
+    for name in sorted(set(names) - {EVERY}):
+        build(name)
