@@ -6,6 +6,7 @@ interpreter, so that every element type works.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -14,6 +15,9 @@ from device_grid import Grid, Process
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 from native_evaluation import evaluate_built, evaluate_text
+
+from shardpass.canon import AxisRef, MeshShape
+from shardpass.passes.replica_groups import groups_along
 
 
 class InterpretError(Exception):
@@ -128,6 +132,16 @@ COLLECTIVES: dict[str, Callable[[ir.OpView, Sequence[ir.Attribute], Place], list
     )
 }
 
+#: How jaxlib 0.12 and newer write groups, the mesh of which sdy-inline-meshes puts into them.
+_MESH = re.compile(
+    r"#stablehlo\.mesh<axes ?= ?\[(?P<axes>.*?)\](?:, device_ids ?= ?dense<\[(?P<ids>[\d, ]*)\]>)?"
+)
+_MESH_AXIS = re.compile(r'<name = "(?P<name>[^"]*)", size = (?P<size>\d+)>')
+_AXIS = re.compile(
+    r'#stablehlo\.axis_ref<name = "(?P<name>[^"]*)"'
+    r"(?:, sub_axis_info = \((?P<pre_size>\d+)\)(?P<size>\d+))?>"
+)
+
 _Grouping = Callable[[ir.OpView, Grid, list[list[int]]], list[list[Process]]]
 
 
@@ -177,9 +191,27 @@ def _channel(op: ir.OpView) -> int:
 def _rows(op: ir.OpView, name: str) -> list[list[int]]:
     """Rows of ids; rows shorter than others are filled up with -1."""
     groups = op.attributes[name]
-    if not isinstance(groups, ir.DenseIntElementsAttr):
-        raise InterpretError(op, f"{name} is not a list of ids: {groups}")
-    return [[int(number) for number in row if number >= 0] for row in np.array(groups)]
+    if isinstance(groups, ir.DenseIntElementsAttr):
+        rows = np.array(groups)
+    else:
+        rows = _along_axes(str(groups))
+    if rows is None:
+        raise InterpretError(op, f"{name} are neither ids nor axes of a mesh: {groups}")
+    return [[int(number) for number in row if number >= 0] for row in rows]
+
+
+def _along_axes(text: str) -> np.ndarray | None:
+    """The groups of ``#stablehlo.replica_group_mesh_axes`` with a mesh written out in it."""
+    mesh = _MESH.search(text)
+    if mesh is None:
+        return None
+    sizes = [(axis["name"], int(axis["size"])) for axis in _MESH_AXIS.finditer(mesh["axes"])]
+    ids = [int(number) for number in (mesh["ids"] or "").split(",") if number.strip()]
+    axes = [
+        AxisRef(axis["name"], *(int(number) if number else None for number in axis.groups()[1:]))
+        for axis in _AXIS.finditer(text)
+    ]
+    return groups_along(MeshShape(tuple(sizes), tuple(ids) if ids else None), axes)
 
 
 def _integer(op: ir.OpView, name: str) -> int:

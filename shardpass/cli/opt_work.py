@@ -156,6 +156,7 @@ def _run(part: Part, name: str, request: Request) -> tuple[Module, Sequence[Diag
         in_place=True,
         verify_each=request.verify_each,
         instrument=_instrument(module, request),
+        refuse_unfit=False,
     )
     return result.module, result.diagnostics
 

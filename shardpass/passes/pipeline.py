@@ -51,6 +51,7 @@ def run_pipeline(
     verify_each: bool = True,
     passes: Iterable[type[Pass]] = (),
     instrument: Instrument | None = None,
+    refuse_unfit: bool = True,
 ) -> PipelineResult:
     """Run passes over a module.
 
@@ -68,6 +69,9 @@ def run_pipeline(
       passes: classes that ``pipeline``'s text may name beside the built-in ones.
       instrument: is handed MLIR's pass manager before it runs, to have it print or time passes.
         What it times, MLIR prints to standard error at the end.
+      refuse_unfit: refuse modules that Shardy's passes, named in the pipeline, may abort on: several
+        public functions and no ``@main``, or functions without a body. Without that they run on
+        any module, and may take the process with them.
 
     Returns:
       The rewritten module, and every warning and remark.
@@ -81,7 +85,14 @@ def run_pipeline(
     target = loaded if in_place else loaded.clone()
     sink = Sink()
     try:
-        _run(target, steps, sink, verify_each=verify_each, instrument=instrument)
+        _run(
+            target,
+            steps,
+            sink,
+            verify_each=verify_each,
+            instrument=instrument,
+            refuse_unfit=refuse_unfit,
+        )
     except ShardingError as error:
         raise ShardingError.of([loaded.place(d) for d in error.diagnostics]) from error
     return PipelineResult(target, tuple(loaded.place(d) for d in sink))
@@ -202,6 +213,7 @@ def _run(
     *,
     verify_each: bool,
     instrument: Instrument | None,
+    refuse_unfit: bool,
 ) -> None:
     native.register()
     context = module.ir.context
@@ -209,7 +221,7 @@ def _run(
     with context:
         manager = passmanager.PassManager(native.MODULE)
         manager.enable_verifier(verify_each)
-        for name, stage in _joined(steps, lent):
+        for name, stage in _joined(steps, lent, refuse_unfit=refuse_unfit):
             _add(manager, name, stage, sink)
         if instrument:
             instrument(manager)
@@ -227,7 +239,9 @@ def _run(
     sink.raise_errors()
 
 
-def _joined(steps: Sequence[Step], lent: EntryAsMain) -> Iterator[tuple[str, str | list[Body]]]:
+def _joined(
+    steps: Sequence[Step], lent: EntryAsMain, *, refuse_unfit: bool
+) -> Iterator[tuple[str, str | list[Body]]]:
     """What to add to the manager, by name: native passes, and steps in Python that run as one.
 
     The verifier runs behind each. A look is joined to the steps in Python beside it, since there is
@@ -241,7 +255,9 @@ def _joined(steps: Sequence[Step], lent: EntryAsMain) -> Iterator[tuple[str, str
         name = step.name if isinstance(step, Pass) else step
         for stage in step.stages() if isinstance(step, Pass) else [step]:
             if isinstance(stage, str) and not inside and needs_main(stage):
-                bodies += [REFUSE_RECURSION, Look(lent.enter, before_verifier=True)]
+                refuse = refuse_unfit or isinstance(step, Pass)
+                enter = lent.enter if refuse else lent.enter_if_fit
+                bodies += [REFUSE_RECURSION, Look(enter, before_verifier=True)]
                 names = names or ["shardpass"]
                 inside = True
             joins = isinstance(stage, Look) and stage.before_verifier

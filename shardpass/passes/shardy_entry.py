@@ -12,6 +12,8 @@ Both supported jaxlibs were tried with each pass and each of these.
 
 from __future__ import annotations
 
+import contextlib
+
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func
 
@@ -59,6 +61,15 @@ class EntryAsMain:
         if len(functions) == 1 and is_public(functions[0]):
             return  # Whatever it is called, since there is nothing to look up.
         self._was = present_as_main(root)
+
+    def enter_if_fit(self, root: ir.Operation, sink: Sink) -> None:
+        """As :meth:`enter`, and leave a module as it is that cannot be made fit.
+
+        For whoever asks for a pass of Shardy by name, and wants what it does to just this module,
+        in a process that may die of it.
+        """
+        with contextlib.suppress(ShardingError):
+            self.enter(root, sink)
 
     def leave(self, root: ir.Operation, sink: Sink | None = None) -> None:
         """Give the entry function back what it had; once is enough."""
