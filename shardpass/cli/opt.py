@@ -16,7 +16,6 @@ from shardpass.cli.opt_ir_printing import EVERY, IrPrinting
 from shardpass.cli.opt_list import list_passes
 from shardpass.cli.opt_output import Output, Printing
 from shardpass.cli.opt_parts import BORDER
-from shardpass.cli.opt_reproducer import read_reproducer
 from shardpass.cli.opt_words import LikeMlirOpt, MayHaveValue, files_and_passes
 from shardpass.cli.opt_work import Request, Source
 from shardpass.cli.options import console_options, emit_option, example
@@ -162,77 +161,51 @@ def opt(context: click.Context, words: tuple[str, ...], **options: Any) -> None:
         if passes:
             raise click.UsageError("passes come as flags or as --pass-pipeline, not both")
         passes = [options["pass_pipeline"]]
-    request = _request(context, passes, options)
+    request = request_of(context, passes, options)
     console = console_of(context)
+    reproducer = options["mlir_pass_pipeline_crash_reproducer"]
     try:
-        code = (
-            _batch(console, files, request, options)
-            if options["batch"]
-            else _single(console, files[0] if files else "-", request, options)
-        )
+        if options["batch"]:
+            code = _batch(console, files, request, options["output"], reproducer)
+        else:
+            code = _single(console, files[0] if files else "-", request, reproducer)
     except ShardingError as error:
         console.report(error.diagnostics)
         code = USAGE if error.slug == "usage" else FAILED
     context.exit(code)
 
 
-def _single(console: Console, file: str, request: Request, options: dict[str, Any]) -> int:
-    from shardpass.mlir import files
-
-    targets = (request.output.path, options["mlir_pass_pipeline_crash_reproducer"])
-    for target in targets:
-        if target not in (None, "-"):
-            files.check_target(target)
-    run = _run(console, file, request, options)
-    return run.go().code
+def _single(console: Console, file: str, request: Request, reproducer: str | None) -> int:
+    source = Source(STANDARD_INPUT, read_standard_input()) if file == "-" else Source(file)
+    return Run(console, source, request, reproducer).go().code
 
 
 def _batch(
-    console: Console, names: Sequence[str], request: Request, options: dict[str, Any]
+    console: Console, names: Sequence[str], request: Request, folder: str | None, reproducer: object
 ) -> int:
-    folder = options["output"]
     if not names or "-" in names:
         raise ShardingError("usage", "--batch wants the names of files")
     if folder is None and request.verify_diagnostics is None:
         raise ShardingError(
             "usage", "--batch wants a folder for the results", help="name it by --output"
         )
-    if options["mlir_pass_pipeline_crash_reproducer"] is not None:
+    if reproducer is not None:
         raise ShardingError(
             "usage", "--mlir-pass-pipeline-crash-reproducer names one file, and --batch runs many"
         )
     outputs: Sequence[str | None] = (
         [None] * len(names) if folder is None else batch_outputs(names, folder)
     )
-    missing = 0
-    runs: list[Run] = []
-    for name, output in zip(names, outputs, strict=True):
-        here = replace(request, output=request.output.to(output))
-        try:
-            runs.append(_run(console, name, here, options))
-        except ShardingError as error:
-            console.report(error.diagnostics)
-            missing = FAILED
-    return run_batch(runs) or missing
+    return run_batch(
+        [
+            Run(console, Source(name), replace(request, output=request.output.to(output)))
+            for name, output in zip(names, outputs, strict=True)
+        ]
+    )
 
 
-def _run(console: Console, file: str, request: Request, options: dict[str, Any]) -> Run:
-    """One file, read.
-
-    Raises:
-      ShardingError: ``unreadable``.
-    """
-    from shardpass.mlir import files
-
-    name = STANDARD_INPUT if file == "-" else file
-    data = read_standard_input() if file == "-" else files.read_bytes(file)
-    if options["run_reproducer"]:
-        data, done = read_reproducer(data, name)
-        request = replace(request, pipeline=(done.pipeline,), verify_each=done.verify_each)
-    return Run(console, Source(name, data), request, options["mlir_pass_pipeline_crash_reproducer"])
-
-
-def _request(context: click.Context, passes: Sequence[str], options: dict[str, Any]) -> Request:
+def request_of(context: click.Context, passes: Sequence[str], options: dict[str, Any]) -> Request:
+    """What a call asks for by ``passes``, texts of a pipeline, and by its other options."""
     before, after = (_split(options[f"mlir_print_ir_{when}"]) for when in ("before", "after"))
     elements_limit = options["mlir_elide_elementsattrs_if_larger"]
     resource_limit = options["mlir_elide_resource_strings_if_larger"]
@@ -283,6 +256,7 @@ def _request(context: click.Context, passes: Sequence[str], options: dict[str, A
                 resource_limit=resource_limit,
             ),
         ),
+        from_reproducer=options["run_reproducer"],
         options=tuple(
             flag.lstrip("-") for parameter in context.command.params for flag in parameter.opts
         ),

@@ -10,14 +10,15 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from shardpass.cli.console import Console
-from shardpass.cli.guard import FAILED, Attempt, attempted
+from shardpass.cli.guard import FAILED, Attempt, attempted, imports
 from shardpass.cli.opt_ir_printing import TRACE, dumps
 from shardpass.cli.opt_parts import Part, parts_of
 from shardpass.cli.opt_reproducer import Reproducer, command, new_path, with_reproducer
-from shardpass.cli.opt_work import Request, Source, work
+from shardpass.cli.opt_work import Request, Source, in_hand, work
 from shardpass.diagnostics import Diagnostic, Severity, ShardingError, SourceLocation
 
 
@@ -65,6 +66,7 @@ class Run:
             self.request,
             dead,
             None,
+            self.reproducer,
             sift=sift if self.request.ir_printing else str,
         )
 
@@ -99,7 +101,7 @@ class Run:
             output=self.request.output.to(None),
         )
         silent = Console(quiet=True, write=lambda _: None)
-        attempt = attempted(silent, work, self.source, quiet, {}, place, sift=collect)
+        attempt = attempted(silent, work, self.source, quiet, {}, place, None, sift=collect)
         if attempt.death is None:
             return "it did not die a second time, so that nobody knows of which pass"
         last = next(iter([*dumps("".join(told))][::-1]), None)
@@ -129,43 +131,56 @@ class Run:
         )
 
     def _part(self, place: int) -> Part:
-        return parts_of(self.source.data, self.request.split)[place]
+        data, _ = self._in_hand
+        return parts_of(data, self.request.split)[place]
+
+    @cached_property
+    def _in_hand(self) -> tuple[bytes, Request]:
+        return in_hand(self.source, self.request)
 
     def _keep(self, part: Part) -> str:
-        """Write ``part`` and what was done to it; the path."""
+        """Write ``part`` and what was done to it; the path.
+
+        What was read from a reproducer is in a file already.
+        """
         from shardpass.mlir import files
 
+        _, request = self._in_hand
+        if request.from_reproducer and self.source.given is None and not self.reproducer:
+            return self.source.name
         suffix = ".mlirbc" if files.is_bytecode(part.data) else ".mlir"
         path = self.reproducer or new_path(self.source.name, suffix)
         data = part.data
         if self._can_hold_a_pipeline(part):
-            done = Reproducer(self.request.pipeline_text, self.request.verify_each)
+            done = Reproducer(request.pipeline_text, request.verify_each)
             head = f"To repeat it in {os.getcwd()}: {self._command(part, path)}"
             data = with_reproducer(data, done, head)
         files.write_whole(path, data)
         return path
 
     def _command(self, part: Part, path: str) -> str:
+        _, request = self._in_hand
         words = [path]
         if self._can_hold_a_pipeline(part):
             words.append("--run-reproducer")
         else:
-            if self.request.pipeline:
-                words.append(f"--pass-pipeline={self.request.pipeline_text}")
-            if not self.request.verify_each:
+            if request.pipeline:
+                words.append(f"--pass-pipeline={request.pipeline_text}")
+            if not request.verify_each:
                 words.append("--verify-each=false")
-        if self.request.allow_unregistered:
+        if request.allow_unregistered:
             words.append("--allow-unregistered-dialect")
-        if self.request.verify_roundtrip:
+        if request.verify_roundtrip:
             words.append("--verify-roundtrip")
-        if self.request.output.emit == "bytecode":
+        if request.output.emit == "bytecode":
             words += ["--emit=bytecode", "-o", os.devnull]
         return command(*words)
 
     def _can_hold_a_pipeline(self, part: Part) -> bool:
         from shardpass.mlir import files
 
-        return bool(self.request.pipeline) and not files.is_bytecode(part.data)
+        _, request = self._in_hand
+        return bool(request.pipeline) and not files.is_bytecode(part.data)
 
 
 def _last_part(attempt: Attempt) -> int | None:
@@ -174,7 +189,12 @@ def _last_part(attempt: Attempt) -> int | None:
 
 
 def run_batch(runs: Sequence[Run]) -> int:
-    """Take each file through ``opt``, whatever becomes of the others; the exit code for all."""
+    """Take each file through ``opt``, whatever becomes of the others; the exit code for all.
+
+    All is imported here, once, and each file gets a fork of this process.
+    """
+    with imports():
+        import shardpass.passes.pipeline  # noqa: F401
     worst = 0
     for run in runs:
         attempt = run.go()

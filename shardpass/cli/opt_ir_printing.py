@@ -74,7 +74,8 @@ class IrPrinting:
         module.ir.context.enable_multithreading(False)
         manager.enable_ir_printing(
             print_before_all=bool(self.before),
-            print_after_all=bool(self.after),
+            # To print where a pass fails, MLIR has to print behind passes at all.
+            print_after_all=bool(self.after) or self.only_failures,
             print_after_change=self.only_changes,
             print_after_failure=self.only_failures,
             print_module_scope=self.module_scope,

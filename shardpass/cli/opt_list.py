@@ -2,24 +2,45 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
+
+if TYPE_CHECKING:
+    from shardpass.passes import Pass
 
 
 def list_passes() -> int:
-    """Print every pass with its options."""
+    """Print every pass with its options; a broken one of somebody else's with what is wrong."""
+    from shardpass.diagnostics import ShardingError
     from shardpass.mlir.native import NATIVE_PASSES, anchor
     from shardpass.passes import builtin_passes
+    from shardpass.passes.plugins import owner, plugins
+    from shardpass.passes.registry import Registry
 
-    for name, cls in builtin_passes().items():
-        click.echo(f"{name}\n    {cls.summary()}")
-        for key, field in cls.options().items():
-            default = "" if field.default is None else f" (default {_shown(field.default)})"
-            click.echo(f"      {key}: {field.metadata['help']}{default}")
+    for cls in builtin_passes().values():
+        _list_pass(cls)
+    for name, points in sorted(plugins().items()):
+        try:
+            found = Registry().find(name)
+        except ShardingError as error:
+            click.echo(f"\n{name}\n    {error.diagnostic.message}")
+            continue
+        click.echo(f"\nOf {owner(points[0])}:")
+        assert found is not None
+        _list_pass(found)
     click.echo("\nNative passes:")
     for name, text in NATIVE_PASSES.items():
         if anchor(name) is not None:
             click.echo(f"  {name:48} {text}")
     return 0
+
+
+def _list_pass(cls: type[Pass]) -> None:
+    click.echo(f"{cls.name}\n    {cls.summary()}")
+    for key, field in cls.options().items():
+        default = "" if field.default is None else f" (default {_shown(field.default)})"
+        click.echo(f"      {key}: {field.metadata.get('help', '')}{default}")
 
 
 def _shown(value: object) -> str:

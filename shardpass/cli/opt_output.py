@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from shardpass.cli.opt_parts import BORDER
-from shardpass.diagnostics import ShardingError
+from shardpass.diagnostics import Diagnostic, ShardingError
 
 if TYPE_CHECKING:
     from shardpass.mlir import Emit, Module
@@ -28,8 +28,8 @@ class Printing:
     resource_limit: int | None = None
 
     def text(self, module: Module) -> str:
-        """``module`` as text."""
-        return str(
+        """``module`` as text, which ends with a line break."""
+        text = str(
             module.root.get_asm(
                 enable_debug_info=self.debug_info or self.pretty_debug_info,
                 pretty_debug_info=self.pretty_debug_info,
@@ -40,6 +40,7 @@ class Printing:
                 large_resource_limit=self.resource_limit,
             )
         )
+        return text if text.endswith("\n") else f"{text}\n"
 
 
 @dataclass(frozen=True)
@@ -68,12 +69,18 @@ class Output:
         """``module`` as it is to be written."""
         if self.emit == "text":
             return self.printing.text(module).encode(errors="surrogateescape")
+        from shardpass.mlir import hearing
+
         buffer = io.BytesIO()
+        said: list[Diagnostic] = []
         try:
-            module.root.write_bytecode(buffer, self.version)
+            with hearing(module.ir.context, said.append):
+                module.root.write_bytecode(buffer, self.version)
         except ValueError as error:
             raise ShardingError(
-                "usage", f"MLIR does not write bytecode of version {self.version}: {error}"
+                "usage",
+                f"MLIR does not write bytecode of version {self.version}",
+                notes=[d.message for d in said],
             ) from error
         return buffer.getvalue()
 

@@ -23,6 +23,7 @@ from shardpass.cli.guard import (
 from shardpass.cli.opt_ir_printing import EVERY, IrPrinting
 from shardpass.cli.opt_output import Output, Printing
 from shardpass.cli.opt_parts import Part, parts_of
+from shardpass.cli.opt_reproducer import read_reproducer
 from shardpass.diagnostics import Diagnostic, Severity, ShardingError, SourceLocation, did_you_mean
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class Request:
     show_pipeline: bool = False
     ir_printing: IrPrinting = field(default_factory=IrPrinting)
     output: Output = field(default_factory=Output)
+    from_reproducer: bool = False
     options: tuple[str, ...] = ()
 
     @property
@@ -60,10 +62,20 @@ class Request:
 
 @dataclass(frozen=True)
 class Source:
-    """A file that was read: its content, and what messages call it."""
+    """A file: what messages call it, and its content where that can be read but once."""
 
     name: str
-    data: bytes
+    given: bytes | None = None
+
+    def read(self) -> bytes:
+        """Its content.
+
+        Raises:
+          ShardingError: ``unreadable``.
+        """
+        from shardpass.mlir import files
+
+        return files.read_bytes(self.name) if self.given is None else self.given
 
 
 @dataclass
@@ -75,11 +87,29 @@ class _Outcome:
     broke: bool = False
 
 
+def in_hand(source: Source, request: Request) -> tuple[bytes, Request]:
+    """The content of ``source``, and what to do to it, which may stand there as well.
+
+    Raises:
+      ShardingError: ``unreadable``.
+    """
+    data = source.read()
+    if not request.from_reproducer:
+        return data, request
+    data, done = read_reproducer(data, source.name)
+    return data, replace(
+        request,
+        pipeline=(done.pipeline,),
+        verify_each=done.verify_each,
+    )
+
+
 def work(
     source: Source,
     request: Request,
     dead: Mapping[int, Diagnostic],
     only: int | None,
+    reproducer: str | None,
 ) -> int:
     """Run ``request`` over the parts of ``source``, and report.
 
@@ -88,14 +118,21 @@ def work(
       request: what to do.
       dead: what is said of the parts, by their place, that nothing is to be done with.
       only: the one part to run; all if not said.
+      reproducer: where a failure is to be put, by somebody else.
 
     Returns:
       The exit code.
     """
+    from shardpass.mlir import files
+
+    for target in (request.output.path, reproducer):
+        if target not in (None, "-"):
+            files.check_target(target)
+    data, request = in_hand(source, request)
     with reading_the_command_line():
         _check(request)
     done = _Outcome()
-    for part in parts_of(source.data, request.split):
+    for part in parts_of(data, request.split):
         if part.index in dead:
             done.faults.append(dead[part.index])
             done.broke = True
@@ -148,7 +185,7 @@ def _run(part: Part, name: str, request: Request) -> tuple[Module, Sequence[Diag
         raise ShardingError.of([fault.at(start) for fault in error.diagnostics]) from error
     if request.verify_roundtrip:
         _check_roundtrip(module, request)
-    if not request.pipeline:
+    if not request.pipeline or (part.is_cut_out and part.is_empty):
         return module, ()
     result = run_pipeline(
         module,

@@ -59,6 +59,8 @@ SLUGS: Final[dict[str, str]] = {
     "alias-layout": "a result that shares a donated argument's buffer under another layout",
     # passes and pipelines
     "unknown-pass": "a pass name that nobody registered",
+    "pass-clash": "a pass name that several distributions have",
+    "bad-plugin": "an entry point of the group shardpass.passes that is no pass",
     "bad-option": "an option that a pass does not have, or a value of the wrong type",
     "bad-pipeline": "a pipeline text that cannot be read or nested",
     "pass-failed": "a pass that stopped without saying more",

@@ -21,7 +21,7 @@ from shardpass.passes.base import Body, Look, Pass
 from shardpass.passes.given import fill_in
 from shardpass.passes.option_text import make_pass
 from shardpass.passes.pipeline_text import NestText, PassText, parse_pipeline
-from shardpass.passes.registry import known_passes
+from shardpass.passes.registry import Registry
 from shardpass.passes.shardy_entry import EntryAsMain, needs_main
 from shardpass.passes.survey import REFUSE_RECURSION
 
@@ -110,7 +110,7 @@ def build(
     Raises:
       ShardingError: ``bad-pipeline``, ``unknown-pass``, ``bad-option``, each with a caret.
     """
-    extra = tuple(passes)
+    registry = Registry.of(passes)
     if isinstance(pipeline, (str, Pass, type)) or not isinstance(pipeline, Iterable):
         pipeline = [pipeline]
     steps: list[Step] = []
@@ -121,7 +121,7 @@ def build(
             steps.append(item())
         elif isinstance(item, str):
             for element in parse_pipeline(item):
-                steps += _steps(element, item, known_passes(extra))
+                steps += _steps(element, item, registry)
         else:
             raise ShardingError(
                 "abstract-type",
@@ -144,18 +144,18 @@ def _is_on_functions(step: Step) -> bool:
     return isinstance(step, str) and step.startswith(_ON_FUNCTIONS)
 
 
-def _steps(element: PassText | NestText, text: str, known: dict[str, type[Pass]]) -> list[Step]:
+def _steps(element: PassText | NestText, text: str, registry: Registry) -> list[Step]:
     if isinstance(element, NestText):
-        return _nest(element, text, known)
-    if element.name in known:
-        return [make_pass(known[element.name], element, text)]
+        return _nest(element, text, registry)
+    if found := _find(element, text, registry):
+        return [make_pass(found, element, text)]
     where = native.anchor(element.name)
     if where is None:
         raise ShardingError(
             "unknown-pass",
             f'there is no pass "{element.name}"',
             excerpt=Excerpt.at(text, element.offset, len(element.name)),
-            help=did_you_mean(element.name, [*known, *native.NATIVE_PASSES])
+            help=did_you_mean(element.name, [*registry.names(), *native.NATIVE_PASSES])
             or "shardpass opt --list-passes shows them all",
         )
     written = element.written if where == native.MODULE else f"{where}({element.written})"
@@ -168,11 +168,20 @@ def _steps(element: PassText | NestText, text: str, known: dict[str, type[Pass]]
     return [written]
 
 
-def _nest(element: NestText, text: str, known: dict[str, type[Pass]]) -> list[Step]:
+def _find(element: PassText, text: str, registry: Registry) -> type[Pass] | None:
+    try:
+        return registry.find(element.name)
+    except ShardingError as error:
+        raise error.about(
+            "", excerpt=Excerpt.at(text, element.offset, len(element.name))
+        ) from error
+
+
+def _nest(element: NestText, text: str, registry: Registry) -> list[Step]:
     if element.anchor in (native.MODULE, "module"):
-        return [step for inner in element.elements for step in _steps(inner, text, known)]
+        return [step for inner in element.elements for step in _steps(inner, text, registry)]
     for inner in _flatten(element):
-        if inner.name in known or native.is_pipeline(inner.name):
+        if _find(inner, text, registry) or native.is_pipeline(inner.name):
             raise ShardingError(
                 "bad-pipeline",
                 f'"{inner.name}" runs on the whole module, not under {element.anchor}',
@@ -180,7 +189,7 @@ def _nest(element: NestText, text: str, known: dict[str, type[Pass]]) -> list[St
                 help="write it without the nesting; shardpass nests passes itself",
             )
         if native.anchor(inner.name) is None:
-            _steps(inner, text, known)  # Raises `unknown-pass`.
+            _steps(inner, text, registry)  # Raises `unknown-pass`.
     if not native.is_anchor(element.anchor):
         raise ShardingError(
             "bad-pipeline",

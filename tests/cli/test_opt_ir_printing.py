@@ -1,0 +1,63 @@
+"""Dumps between passes, taken from all that a process wrote to standard error."""
+
+from shardpass.cli.opt_ir_printing import EVERY, IrPrinting, dumps
+
+BEFORE = """\
+// -----// IR Dump Before CSEPass: cse //----- //
+module {
+  func.func @main() {
+    return
+  }
+}
+
+
+"""
+ON_FUNCTION = """\
+// -----// IR Dump After FooPass: sdy-foo{a=b c=} //----- //
+func.func private @"a b"() {
+  return
+}
+
+"""
+OURS = BEFORE.replace("CSEPass: cse", "sp-strip+sp-verify: sp-strip+sp-verify")
+BETWEEN = BEFORE.replace("CSEPass: cse", "shardpass: shardpass")
+FAILED = ON_FUNCTION.replace("FooPass: sdy-foo", "FooPass Failed: sdy-foo")
+LOG = "I1130 01:57:52.682438    5995 service.cc:153] XLA service initialized\n"
+TIMING = "===------===\n   ... Execution time report ...\n===------===\n  0.1  cse\n"
+TOLD = f"{LOG}{BEFORE}{ON_FUNCTION}{LOG}{OURS}{BETWEEN}{TIMING}"
+
+
+def test_what_a_dump_says() -> None:
+    found = [(d.before, d.passes, d.function) for d in dumps(TOLD)]
+    assert found == [
+        (True, ("cse",), None),
+        (False, ("sdy-foo",), '@"a b"'),
+        (True, ("sp-strip", "sp-verify"), None),
+        (True, ("shardpass",), None),
+    ]
+    assert [d.text for d in dumps(TOLD)] == [BEFORE, ON_FUNCTION, OURS, BETWEEN]
+
+
+def sifted(**asked: object) -> str:
+    wanted, rest = IrPrinting(**asked).sift(TOLD)  # pyright: ignore[reportArgumentType]
+    assert rest == f"{LOG}{LOG}{TIMING}"
+    return wanted
+
+
+def test_what_was_asked_for() -> None:
+    assert sifted() == ""
+    assert sifted(before=frozenset({EVERY})) == BEFORE + OURS
+    assert sifted(after=frozenset({EVERY})) == ON_FUNCTION
+    assert sifted(before=frozenset({"sp-verify", "sdy-foo"})) == OURS
+    assert sifted(after=frozenset({"sdy-foo"}), before=frozenset({"cse"})) == BEFORE + ON_FUNCTION
+
+
+def test_failures() -> None:
+    told = f"{LOG}{FAILED}{LOG}"
+    assert IrPrinting(only_failures=True).sift(told) == (FAILED, LOG + LOG)
+
+
+def test_one_that_was_cut_short_by_the_end_of_the_process() -> None:
+    told = BEFORE.rstrip("\n}") + "\nLLVM ERROR: no\n"
+    assert [d.passes for d in dumps(told)] == [("cse",)]
+    assert list(dumps("")) == []
