@@ -12,6 +12,7 @@ its words, to tell three cases apart:
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -72,7 +73,7 @@ def failure_of(output: str) -> Failure | None:
             line = next(
                 (run["command"] for run in reversed(runs) if run.start() < command.start()), ""
             )
-            program = command["command"].split()[0].strip("'\"").rsplit("/", 1)[-1]
+            program = Path(shlex.split(command["command"])[0]).name
             return Failure(program, int(status["status"]), shown, line)
     return None
 

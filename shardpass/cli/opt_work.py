@@ -193,7 +193,7 @@ def _run(part: Part, name: str, request: Request) -> tuple[Module, Sequence[Diag
         in_place=True,
         verify_each=request.verify_each,
         instrument=_instrument(module, request),
-        refuse_unfit=False,
+        needs_entry=False,
     )
     return result.module, result.diagnostics
 

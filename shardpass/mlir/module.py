@@ -14,7 +14,7 @@ from jax.extend.mlir.dialects import func, stablehlo
 
 from shardpass.diagnostics import Diagnostic, ShardingError, SourceLocation, did_you_mean
 from shardpass.mlir import entry
-from shardpass.mlir.context import make_context
+from shardpass.mlir.context import load_quantized_types, make_context
 from shardpass.mlir.errors import from_mlir_error, hearing
 from shardpass.mlir.files import is_bytecode, is_portable_artifact, read_bytes, write_whole
 from shardpass.mlir.locations import PARSED_TEXT, locate
@@ -185,6 +185,8 @@ def parse(
         raise ShardingError("unreadable", f"{name} is empty")
     context = make_context()
     context.allow_unregistered_dialects = allow_unregistered
+    if b"quant" in data:
+        load_quantized_types(context)
     with context:
         try:
             if is_portable_artifact(data):

@@ -51,7 +51,7 @@ def run_pipeline(
     verify_each: bool = True,
     passes: Iterable[type[Pass]] = (),
     instrument: Instrument | None = None,
-    refuse_unfit: bool = True,
+    needs_entry: bool = True,
 ) -> PipelineResult:
     """Run passes over a module.
 
@@ -69,9 +69,8 @@ def run_pipeline(
       passes: classes that ``pipeline``'s text may name beside the built-in ones.
       instrument: is handed MLIR's pass manager before it runs, to have it print or time passes.
         What it times, MLIR prints to standard error at the end.
-      refuse_unfit: refuse modules that Shardy's passes, named in the pipeline, may abort on: several
-        public functions and no ``@main``, or functions without a body. Without that they run on
-        any module, and may take the process with them.
+      needs_entry: refuse a module of several public functions and no ``@main`` where the pipeline
+        names passes of Shardy's: some abort on it, and take the process with them.
 
     Returns:
       The rewritten module, and every warning and remark.
@@ -91,7 +90,7 @@ def run_pipeline(
             sink,
             verify_each=verify_each,
             instrument=instrument,
-            refuse_unfit=refuse_unfit,
+            needs_entry=needs_entry,
         )
     except ShardingError as error:
         raise ShardingError.of([loaded.place(d) for d in error.diagnostics]) from error
@@ -222,7 +221,7 @@ def _run(
     *,
     verify_each: bool,
     instrument: Instrument | None,
-    refuse_unfit: bool,
+    needs_entry: bool,
 ) -> None:
     native.register()
     context = module.ir.context
@@ -230,7 +229,7 @@ def _run(
     with context:
         manager = passmanager.PassManager(native.MODULE)
         manager.enable_verifier(verify_each)
-        for name, stage in _joined(steps, lent, refuse_unfit=refuse_unfit):
+        for name, stage in _joined(steps, lent, needs_entry=needs_entry):
             _add(manager, name, stage, sink)
         if instrument:
             instrument(manager)
@@ -249,7 +248,7 @@ def _run(
 
 
 def _joined(
-    steps: Sequence[Step], lent: EntryAsMain, *, refuse_unfit: bool
+    steps: Sequence[Step], lent: EntryAsMain, *, needs_entry: bool
 ) -> Iterator[tuple[str, str | list[Body]]]:
     """What to add to the manager, by name: native passes, and steps in Python that run as one.
 
@@ -264,8 +263,8 @@ def _joined(
         name = step.name if isinstance(step, Pass) else step
         for stage in step.stages() if isinstance(step, Pass) else [step]:
             if isinstance(stage, str) and not inside and needs_main(stage):
-                refuse = refuse_unfit or isinstance(step, Pass)
-                enter = lent.enter if refuse else lent.enter_if_fit
+                asks = needs_entry or isinstance(step, Pass)
+                enter = lent.enter if asks else lent.enter_if_any
                 bodies += [REFUSE_RECURSION, Look(enter, before_verifier=True)]
                 names = names or ["shardpass"]
                 inside = True

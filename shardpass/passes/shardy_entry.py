@@ -12,8 +12,6 @@ Both supported jaxlibs were tried with each pass and each of these.
 
 from __future__ import annotations
 
-import contextlib
-
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func
 
@@ -62,14 +60,17 @@ class EntryAsMain:
             return  # Whatever it is called, since there is nothing to look up.
         self._was = present_as_main(root)
 
-    def enter_if_fit(self, root: ir.Operation, sink: Sink) -> None:
-        """As :meth:`enter`, and leave a module as it is that cannot be made fit.
+    def enter_if_any(self, root: ir.Operation, sink: Sink) -> None:
+        """As :meth:`enter`, and leave a module as it is that has no entry function.
 
         For whoever asks for a pass of Shardy by name, and wants what it does to just this module,
-        in a process that may die of it.
+        in a process that may die of it: some passes go over all functions as they stand.
         """
-        with contextlib.suppress(ShardingError):
+        try:
             self.enter(root, sink)
+        except ShardingError as error:
+            if error.slug != "no-entry-function":
+                raise
 
     def leave(self, root: ir.Operation, sink: Sink | None = None) -> None:
         """Give the entry function back what it had; once is enough."""

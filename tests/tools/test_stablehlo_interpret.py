@@ -205,7 +205,8 @@ def check(op: str, left: str, right: str, kind: str = "tensor<2xf32>") -> None:
 EQ = "check.expect_eq %l, %r : tensor<2xf32>"
 ALMOST = "check.expect_almost_eq %l, %r : tensor<2xf32>"
 NEAR = "check.expect_almost_eq %l, %r, tolerance = 0.5 : tensor<2xf32>"
-CLOSE = '"check.expect_close"(%l, %r) {max_ulp_difference = 2 : i64} : (tensor<2xf32>, tensor<2xf32>) -> ()'
+CLOSE = """"check.expect_close"(%l, %r) {max_ulp_difference = 2 : i64} :
+  (tensor<2xf32>, tensor<2xf32>) -> ()"""
 ONE_STEP = 1 + 2.0**-23
 
 
