@@ -35,15 +35,3 @@ def passes_in(folder: Path) -> list[PassSource]:
             line = text.count("\n", 0, match.start()) + 1
             found.append(PassSource(match["name"], class_name, path, line))
     return sorted(found)
-
-
-def pass_of(test: Path, names: list[str]) -> str | None:
-    """The pass that a test is named after, or None.
-
-    ``passes/merge-meshes.mlir`` and ``passes/merge-meshes-errors.mlir`` are
-    both about ``sp-merge-meshes``: of all passes, the longest whose name the
-    file's name starts with, up to a dash.
-    """
-    stem = "sp-" + test.name.split(".")[0]
-    fitting = [name for name in names if stem == name or stem.startswith(name + "-")]
-    return max(fitting, key=len, default=None)

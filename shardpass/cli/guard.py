@@ -131,6 +131,13 @@ def mark(what: str) -> None:
     _current.write(_MARK + what)
 
 
+def in_this_process(context: click.Context, body: Callable[..., int], *arguments: object) -> None:
+    """Run ``body(*arguments)``, which touches neither XLA nor a native pass, and exit."""
+    global _current
+    _current = context.find_object(Console) or Console()
+    context.exit(_code_of(body, *arguments) or _code_of(_flush))
+
+
 def run_body(
     body: Callable[..., int],
     arguments: tuple[object, ...],

@@ -15,7 +15,7 @@ from shardpass.cli.options import console_options, example
 from shardpass.cli.streams import NobodyReadsError, guard_streams
 from shardpass.diagnostics import ShardingError, did_you_mean
 
-_COMMANDS = ("shard", "run", "report", "opt")
+_COMMANDS = ("shard", "run", "report", "opt", "lit-lint")
 
 
 class _Commands(click.Group):
@@ -34,8 +34,8 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        module = importlib.import_module(f"shardpass.cli.{cmd_name}")
-        return getattr(module, cmd_name)
+        name = cmd_name.replace("-", "_")
+        return getattr(importlib.import_module(f"shardpass.cli.{name}"), name)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

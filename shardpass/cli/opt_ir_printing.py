@@ -100,6 +100,11 @@ class IrPrinting:
         return EVERY in named or not named.isdisjoint(dump.passes)
 
 
+def without_steps_between(pipeline: str) -> str:
+    """MLIR's text of a pipeline without the steps that nobody asked for by name."""
+    return re.sub(rf"(?<=[(,]){_BETWEEN},|,{_BETWEEN}(?=[),])", "", pipeline)
+
+
 #: For the last words of a process that dies: what ran, and on what.
 TRACE: Final = IrPrinting(
     before=frozenset({EVERY}), after=frozenset({EVERY}), elements_limit=4, resource_limit=4

@@ -20,10 +20,11 @@ from shardpass.cli.guard import (
     mark,
     reading_the_command_line,
 )
-from shardpass.cli.opt_ir_printing import EVERY, IrPrinting
-from shardpass.cli.opt_output import Output, Printing
+from shardpass.cli.opt_ir_printing import EVERY, IrPrinting, without_steps_between
+from shardpass.cli.opt_output import Output
 from shardpass.cli.opt_parts import Part, parts_of
 from shardpass.cli.opt_reproducer import read_reproducer
+from shardpass.cli.opt_roundtrip import check_roundtrip
 from shardpass.diagnostics import Diagnostic, Severity, ShardingError, SourceLocation, did_you_mean
 
 if TYPE_CHECKING:
@@ -184,7 +185,7 @@ def _run(part: Part, name: str, request: Request) -> tuple[Module, Sequence[Diag
         start = SourceLocation(name, part.line) if part.is_cut_out else None
         raise ShardingError.of([fault.at(start) for fault in error.diagnostics]) from error
     if request.verify_roundtrip:
-        _check_roundtrip(module, request)
+        check_roundtrip(module, allow_unregistered=request.allow_unregistered)
     if not request.pipeline or (part.is_cut_out and part.is_empty):
         return module, ()
     result = run_pipeline(
@@ -204,7 +205,7 @@ def _instrument(module: Module, request: Request) -> Instrument:
 
         assert isinstance(manager, passmanager.PassManager)
         if request.show_pipeline:
-            console().write(f"Pass Manager:\n{manager}\n")
+            console().write(f"{without_steps_between(str(manager))}\n")
         if not request.threads:
             module.ir.context.enable_multithreading(False)
         if request.ir_printing:
@@ -215,35 +216,6 @@ def _instrument(module: Module, request: Request) -> Instrument:
             manager.enable_timing()
 
     return instrument
-
-
-def _check_roundtrip(module: Module, request: Request) -> None:
-    """Print and parse ``module`` again, as text and as bytecode.
-
-    Raises:
-      ShardingError: ``roundtrip``, where another module comes of it.
-    """
-    from shardpass.mlir import parse
-
-    printing = Printing(debug_info=True)
-    text = printing.text(module)
-    for form, data in (
-        ("text", text.encode()),
-        ("generic text", Printing(debug_info=True, generic=True).text(module).encode()),
-        ("bytecode", module.bytecode()),
-    ):
-        again = parse(
-            data,
-            f"{module.name}, printed as {form},",
-            needs_function=False,
-            allow_unregistered=request.allow_unregistered,
-        )
-        if printing.text(again) != text:
-            raise ShardingError(
-                "roundtrip",
-                f"another module comes of printing this one as {form} and parsing that",
-                location=SourceLocation(module.name),
-            )
 
 
 def _show_dumps(ir_printing: IrPrinting) -> None:

@@ -85,5 +85,9 @@ SLUGS: Final[dict[str, str]] = {
     "reproducer": "where a failure was put, with the command that repeats it",
     "roundtrip": "a module that is another one when it is printed and parsed",
     "unmet-expectation": "an expected diagnostic that was not reported, or the reverse",
+    "no-tests": "a folder in which lit finds no tests, or a suite that it cannot read",
+    "unread-directive": "a line of a lit test that looks like a directive and that nobody reads",
+    "unchecked-test": "a lit test, or a RUN line of one, whose outcome nothing is held against",
+    "missing-package": "an optional package that is not installed",
     "internal": "a fault of shardpass itself",
 }

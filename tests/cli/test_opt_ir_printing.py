@@ -1,6 +1,6 @@
 """Dumps between passes, taken from all that a process wrote to standard error."""
 
-from shardpass.cli.opt_ir_printing import EVERY, IrPrinting, dumps
+from shardpass.cli.opt_ir_printing import EVERY, IrPrinting, dumps, without_steps_between
 
 BEFORE = """\
 // -----// IR Dump Before CSEPass: cse //----- //
@@ -61,3 +61,8 @@ def test_one_that_was_cut_short_by_the_end_of_the_process() -> None:
     told = BEFORE.rstrip("\n}") + "\nLLVM ERROR: no\n"
     assert [d.passes for d in dumps(told)] == [("cse",)]
     assert list(dumps("")) == []
+
+
+def test_steps_that_nobody_asked_for() -> None:
+    text = "builtin.module(shardpass,cse,shardpass,func.func(x{shardpass=1}),shardpass)"
+    assert without_steps_between(text) == "builtin.module(cse,func.func(x{shardpass=1}))"

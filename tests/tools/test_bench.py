@@ -69,6 +69,14 @@ def test_import_time() -> None:
     assert list(found) == ['"import shardpass; shardpass.NamedSharding" over "import jax"']
 
 
+def test_opt_start() -> None:
+    found = figures("opt_start.py", "--repeat", "1")
+    assert list(found) == [
+        f'"shardpass opt{passes}" over "import jax"'
+        for passes in (" --sp-verify --sp-propagate", " --sdy-basic-propagate", "")
+    ]
+
+
 def test_a_missed_bound_is_an_exit_code_only_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(BENCHES))
     from side_by_side import Ratios, parser_of
@@ -85,7 +93,9 @@ def test_a_missed_bound_is_an_exit_code_only_when_asked(monkeypatch: pytest.Monk
     assert ratios.exit_code(plain) == 0
 
 
-@pytest.mark.parametrize("name", ["passes.py", "mhlo_text.py", "import_time.py", "llama.py"])
+@pytest.mark.parametrize(
+    "name", ["passes.py", "mhlo_text.py", "import_time.py", "opt_start.py", "llama.py"]
+)
 def test_help(name: str) -> None:
     run = run_bench(name, "--help")
     assert run.returncode == 0

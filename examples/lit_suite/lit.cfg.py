@@ -1,0 +1,3 @@
+import shardpass.lit
+
+shardpass.lit.configure(config, lit_config, devices=8)
