@@ -33,10 +33,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from lit_passes import PROJECT
-from lit_prove import LIT
 from shardy_causes import Cause, cause_of, llvm_filecheck, speech, trial
 
+PROJECT = Path(__file__).resolve().parent.parent
+# The package has no __main__, and its script may not be on PATH.
+LIT = (sys.executable, "-c", "from lit.main import main; main()")
 TREE = Path("shardy", "dialect", "sdy")
 
 _CONFIG = """\
