@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 import shardy_lit
-from bare_opt import pipeline_of
 from shardy_causes import DIES, FILECHECK, NOT_IN_JAXLIB, OTHER, OURS, Cause, cause_of, failure_of
 
 CLOSE = """sdy.mesh @mesh = <["x"=2]>
@@ -147,16 +146,3 @@ def test_words_that_went_to_filecheck_are_asked_for_again():
 
     assert cause_of(lit_output("sdy_opt", 2), say=say).kind == NOT_IN_JAXLIB
     assert asked == ["sdy_opt b.mlir "]
-
-
-def test_the_bare_pipeline_nests_passes_and_knows_no_others():
-    flags = ["-canonicalize", "--sdy-basic-propagate=keep-sharding-rules=true"]
-    assert pipeline_of(flags) == (
-        "builtin.module(canonicalize,sdy-basic-propagate{keep-sharding-rules=true})"
-    )
-    assert (
-        pipeline_of(["--sdy-reshard-to-collectives"])
-        == "builtin.module(func.func(sdy-reshard-to-collectives))"
-    )
-    with pytest.raises(ValueError, match="no pass of this jaxlib: --verify-diagnostics"):
-        pipeline_of(["--verify-diagnostics"])
