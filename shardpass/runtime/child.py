@@ -225,7 +225,8 @@ def _listen(answers: IO[bytes], progress: Say | None) -> tuple[str, Any] | None:
 # What a dead child leaves.
 
 #: What XLA's own log puts in front of a line: severity, date, time, thread, file and line.
-_LOG: Final = re.compile(r"^[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ (?P<where>\S+:\d+)\] ")
+#: LLVM, where it is the one to end the process, writes the same behind a word of its own.
+_LOG: Final = re.compile(r"^(?:LLVM ERROR: )?[IWEF]\d{4} [\d:.]+ +\d+ (?P<where>\S+:\d+)\] ")
 #: Lines of stack traces, registers and tips, which say nothing to a user.
 _TRACE: Final = re.compile(
     r"^\s*(@ |\*\*\*|=== |#\d+ |0x|File \"|Thread 0x|Current thread|Stack dump|PLEASE submit"

@@ -6,6 +6,7 @@ import pytest
 
 from shardpass.cli.console import Console
 from shardpass.cli.guard import DIED, run_body
+from shardpass.mlir import files
 
 
 def _faulty() -> int:
@@ -18,6 +19,8 @@ def test_a_traceback_is_shown_if_asked_for(
     asked: bool, quiet: bool, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("SHARDPASS_TRACEBACK", "1" if asked else "")
+    # What a child sets for itself: here it would have later tests ignore signals as they save.
+    monkeypatch.setattr(files, "around_rename", files.around_rename)
     told: list[str] = []
     assert run_body(_faulty, (), Console(quiet=quiet), told.append) == DIED
     assert ("in _faulty" in "".join(told)) is asked

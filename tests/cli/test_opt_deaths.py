@@ -82,6 +82,7 @@ def test_an_abort_names_the_pass_and_can_be_repeated(
     assert said[0] == (
         f"d.mlir: error[process-aborted]: in {PASS}: the child process was ended by SIGABRT"
     )
+    assert said[1].startswith("  note: Check failed: ")
     assert "non-divisible sharding" in said[1]
     (kept,) = temporary.iterdir()
     assert said[2:4] == [

@@ -300,6 +300,49 @@ def test_native_passes_are_nested_where_they_run() -> None:
     ]
 
 
+def test_adjacent_passes_on_functions_are_nested_together() -> None:
+    """As mlir-opt does, however they were named: as flags, in a text, nested or not."""
+    steps = build(
+        ["sdy-drop-sharding-rules", "func.func(cse,canonicalize{max-iterations=3})", "sp-strip"]
+    )
+    nested = "func.func(sdy-drop-sharding-rules,cse,canonicalize{max-iterations=3})"
+    assert steps == [nested, Strip()]
+    steps = build("sdy-drop-sharding-rules,cse,sdy-sink-data-flow-edges,func.func(func.func(cse))")
+    assert steps == [
+        "func.func(sdy-drop-sharding-rules)",
+        "cse",
+        "func.func(sdy-sink-data-flow-edges,func.func(cse))",
+    ]
+    run_pipeline(TEXT, steps[:2])
+
+
+@pytest.mark.parametrize("where", ["seen", "failed"])
+def test_the_pass_manager_can_be_instrumented(
+    where: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    seen: list[str] = []
+
+    def instrument(manager: Any) -> None:
+        seen.append(str(manager))
+        manager.enable_timing()
+
+    passes = ["cse", CountOps(most=0 if where == "failed" else 9)]
+    if where == "failed":
+        with pytest.raises(ShardingError):
+            run_pipeline(TEXT, passes, instrument=instrument)
+    else:
+        run_pipeline(TEXT, passes, instrument=instrument)
+    assert seen == ["builtin.module(cse,acme-count-ops)"]
+    # MLIR prints it when the manager goes, and an error must not keep that.
+    assert "acme-count-ops" in capfd.readouterr().err
+
+
+def test_an_exception_says_in_which_pass_it_was_raised() -> None:
+    with pytest.raises(KeyError) as caught:
+        run_pipeline(TEXT, ["cse", Raise(what=KeyError("k"))])
+    assert caught.value.__notes__ == ["raised in acme-raise"]
+
+
 @pytest.mark.parametrize("pipeline", [3, [3], [None], int, [int]])
 def test_what_is_not_a_pass(pipeline: Any) -> None:
     with pytest.raises(ShardingError) as caught:
