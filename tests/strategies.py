@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
@@ -24,9 +25,18 @@ from shardpass.canon import (
     TensorSharding,
     TileAssignment,
 )
+from shardpass.diagnostics import ShardingError
 
 AXIS_NAMES = ("x", "y", "z", "w")
 SIZES = (1, 2, 2, 3, 4, 6, 8)
+
+
+def attempt(make: Callable[[], Any]) -> Any:
+    """What ``make`` gives, or the error that it raises."""
+    try:
+        return make()
+    except ShardingError as error:
+        return error
 
 
 @st.composite

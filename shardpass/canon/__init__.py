@@ -24,6 +24,7 @@ StableHLO module, and this layer is the one place that knows both:
 :func:`to_hlo` goes from names to tiles and is exact for placement; what only guides propagation is
 lost. :func:`from_hlo` goes back, onto a given mesh or one of its own making;
 :func:`common_mesh` finds the one on which many come back over whole axes.
+:class:`Respelling` says a sharding on another mesh over the same devices.
 :func:`device_blocks` gives the block of every device.
 
 **Normal form.** Under both notations lies the order of devices as *strides*
@@ -83,6 +84,7 @@ from shardpass.canon.named_hlo import NamedHlo
 from shardpass.canon.naming import from_hlo, manual_axes
 from shardpass.canon.placement import device_blocks, device_ids, is_equivalent
 from shardpass.canon.refinement import common_mesh
+from shardpass.canon.respelling import Respelling, refined_mesh
 from shardpass.canon.tensor_sharding import TensorSharding
 from shardpass.canon.tile_assignment import TileAssignment
 
@@ -94,6 +96,7 @@ __all__ = [
     "MeshShape",
     "Metadata",
     "NamedHlo",
+    "Respelling",
     "ShardGroup",
     "SubgroupType",
     "TensorSharding",
@@ -104,5 +107,6 @@ __all__ = [
     "from_hlo",
     "is_equivalent",
     "manual_axes",
+    "refined_mesh",
     "to_hlo",
 ]

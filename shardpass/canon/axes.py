@@ -157,7 +157,7 @@ def check_axes(
                 raise ShardingError(
                     "axis-order",
                     f"{axis} and {following} in {where} are one sub-axis written as two",
-                    help=f"write {_merged(axis, following, mesh)}",
+                    help=f"write {merged(axis, following, mesh)}",
                 )
     for where, axes in ordered:
         for axis, following in itertools.pairwise(axes):
@@ -174,7 +174,8 @@ def _clash(axis: AxisRef, where: str, other: AxisRef, there: str) -> str:
     return f"axes {other} and {axis} overlap, {place}"
 
 
-def _merged(axis: AxisRef, following: AxisRef, mesh: MeshShape) -> AxisRef:
+def merged(axis: AxisRef, following: AxisRef, mesh: MeshShape) -> AxisRef:
+    """The one axis that ``axis`` and ``following``, which continues it, are together."""
     start, end = axis.bounds(mesh)[0], following.bounds(mesh)[1]
     if (start, end) == (1, mesh.axis_size(axis.name)):
         return AxisRef(axis.name)

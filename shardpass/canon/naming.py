@@ -7,7 +7,7 @@ times that. Where a mode and an axis meet is a sub-axis, if it is a whole number
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -81,7 +81,7 @@ def manual_axes(sharding: HloSharding, mesh: MeshShape) -> tuple[AxisRef, ...]:
         return ()
     groups, _ = _groups_on(sharding, sharding.tile, mesh)
     index = len(sharding.data_tiles) + sharding.subgroup_types.index(SubgroupType.MANUAL)
-    return _axes_of(layout.coalesce(layout.ascending(groups[index])), mesh, sharding)
+    return axes_of(layout.coalesce(layout.ascending(groups[index])), mesh, sharding.describe)
 
 
 def _full_mesh(named: NamedHlo) -> MeshShape:
@@ -191,19 +191,30 @@ def _of_groups(
     sharding: HloSharding, groups: Sequence[layout.Modes], mesh: MeshShape
 ) -> TensorSharding:
     data = len(sharding.data_tiles)
-    dims = tuple(DimSharding(_axes_of(group, mesh, sharding)) for group in groups[:data])
+    dims = tuple(DimSharding(axes_of(group, mesh, sharding.describe)) for group in groups[:data])
     unreduced: tuple[AxisRef, ...] = ()
     if SubgroupType.UNREDUCED in sharding.subgroup_types:
         group = groups[data + sharding.subgroup_types.index(SubgroupType.UNREDUCED)]
-        unreduced = _axes_of(layout.coalesce(layout.ascending(group)), mesh, sharding)
+        unreduced = axes_of(layout.coalesce(layout.ascending(group)), mesh, sharding.describe)
     return TensorSharding(mesh, dims, unreduced=unreduced, reduction=sharding.reduction)
 
 
-def _axes_of(modes: layout.Modes, mesh: MeshShape, sharding: HloSharding) -> tuple[AxisRef, ...]:
+def axes_of(
+    modes: layout.Modes, mesh: MeshShape, describe: Callable[[], str]
+) -> tuple[AxisRef, ...]:
     """The axes and sub-axes of ``mesh`` whose digits are ``modes``, major to minor.
 
     A mode ``(size, stride)`` covers the strides from ``stride`` to ``size * stride``, an axis those
     from its own stride to its size times that; where they meet is a sub-axis.
+
+    Args:
+      modes: over positions in ``mesh``, coalesced.
+      mesh: whose axes to use.
+      describe: what the modes are of, for the message.
+
+    Raises:
+      ShardingError: ``not-expressible``, where a boundary falls inside an axis that it does not
+        divide.
     """
     axes: list[AxisRef] = []
     strides = [stride for _, stride in layout.of_iota(mesh.sizes, range(len(mesh.sizes)))]
@@ -217,7 +228,7 @@ def _axes_of(modes: layout.Modes, mesh: MeshShape, sharding: HloSharding) -> tup
             if rest or top % bottom or bottom % axis_stride:
                 raise ShardingError(
                     "not-expressible",
-                    f'{sharding.describe()} does not cut "{name}"={axis_size} into whole sub-axes',
+                    f'{describe()} does not cut "{name}"={axis_size} into whole sub-axes',
                     notes=(f"the mesh is {mesh.describe()}",),
                 )
             whole = top // bottom == axis_size

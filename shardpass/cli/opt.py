@@ -215,9 +215,7 @@ def request_of(context: click.Context, passes: Sequence[str], options: dict[str,
     if options["mlir_print_ir_after_all"] or (only_changes and not after):
         after = frozenset({EVERY})
     path = options["output"] or "-"
-    emit: Emit = options["emit"] or (
-        "bytecode" if options["emit_bytecode"] or path.endswith((".mlirbc", ".bc")) else "text"
-    )
+    emit: Emit | None = options["emit"] or ("bytecode" if options["emit_bytecode"] else None)
     return Request(
         pipeline=tuple(passes),
         split=options["split_input_file"],

@@ -144,11 +144,12 @@ class Run:
         What was read from a reproducer is in a file already.
         """
         from shardpass.mlir import files
+        from shardpass.mlir.forms import form_of
 
         _, request = self._in_hand
         if request.from_reproducer and self.source.given is None and not self.reproducer:
             return self.source.name
-        suffix = ".mlirbc" if files.is_bytecode(part.data) else ".mlir"
+        suffix = ".mlir" if form_of(part.data) == "text" else os.path.splitext(self.source.name)[1]
         path = self.reproducer or new_path(self.source.name, suffix)
         data = part.data
         if self._can_hold_a_pipeline(part):
@@ -172,15 +173,15 @@ class Run:
             words.append("--allow-unregistered-dialect")
         if request.verify_roundtrip:
             words.append("--verify-roundtrip")
-        if request.output.emit == "bytecode":
-            words += ["--emit=bytecode", "-o", os.devnull]
+        if request.output.emit not in (None, "text"):
+            words += [f"--emit={request.output.emit}", "-o", os.devnull]
         return command(*words)
 
     def _can_hold_a_pipeline(self, part: Part) -> bool:
-        from shardpass.mlir import files
+        from shardpass.mlir.forms import form_of
 
         _, request = self._in_hand
-        return bool(request.pipeline) and not files.is_bytecode(part.data)
+        return bool(request.pipeline) and form_of(part.data) == "text"
 
 
 def _last_part(attempt: Attempt) -> int | None:

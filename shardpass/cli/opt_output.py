@@ -12,7 +12,7 @@ from shardpass.cli.opt_parts import BORDER
 from shardpass.diagnostics import Diagnostic, ShardingError
 
 if TYPE_CHECKING:
-    from shardpass.mlir import Emit, Module
+    from shardpass.mlir import Emit, Form, Module
 
 
 @dataclass(frozen=True)
@@ -49,14 +49,15 @@ class Output:
 
     Attributes:
       path: a file, ``-`` for standard output, ``None`` for nowhere.
-      emit: text or bytecode.
+      emit: the form, as :meth:`shardpass.Module.to_bytes` takes it; if not said, text where it is
+        printed, and what the name of the file says otherwise.
       version: the version of the bytecode; MLIR's newest if not said.
       border: what stands between the modules of a file.
       printing: how text looks.
     """
 
     path: str | None = "-"
-    emit: Emit = "text"
+    emit: Emit | None = None
     version: int | None = None
     border: str = BORDER
     printing: Printing = field(default_factory=Printing)
@@ -65,10 +66,30 @@ class Output:
         """The same, elsewhere."""
         return replace(self, path=path)
 
-    def form(self, module: Module) -> bytes:
-        """``module`` as it is to be written."""
-        if self.emit == "text":
+    def formed(self, module: Module) -> bytes:
+        """``module`` as it is to be written.
+
+        Raises:
+          ShardingError: as :meth:`shardpass.Module.to_bytes`; ``usage`` for a version of bytecode
+            that MLIR does not write.
+        """
+        emit = self._emit(module.form)
+        if emit == "text":
             return self.printing.text(module).encode(errors="surrogateescape")
+        if emit == "bytecode":
+            return self._bytecode(module)
+        from shardpass.cli.guard import console
+
+        return module.to_bytes(emit, warn=lambda lost: console().report([lost]))
+
+    def _emit(self, read_as: Form | None) -> Emit:
+        from shardpass.mlir.forms import form_for
+
+        if self.emit is not None or self.path in (None, "-"):
+            return self.emit or "text"
+        return form_for(self.path, read_as)
+
+    def _bytecode(self, module: Module) -> bytes:
         from shardpass.mlir import hearing
 
         buffer = io.BytesIO()
@@ -107,7 +128,5 @@ class Output:
         Raises:
           ShardingError: ``usage``, for several modules where the form holds one.
         """
-        if self.emit == "bytecode" and parts > 1:
-            raise ShardingError(
-                "usage", f"bytecode holds one module, and the file has {parts} parts"
-            )
+        if parts > 1 and (emit := self._emit(None)) != "text":
+            raise ShardingError("usage", f"{emit} holds one module, and the file has {parts} parts")

@@ -46,8 +46,11 @@ class Part:
 
 
 def parts_of(data: bytes, border: str | None) -> list[Part]:
-    """The modules between the lines that begin with ``border``; ``None`` for no border."""
-    if border is None:
+    """The modules between the lines that begin with ``border``; ``None`` for no border.
+
+    What is no text has no lines.
+    """
+    if border is None or b"\0" in data:
         return [Part(0, data)]
     split = re.compile(rb"^%b.*$" % re.escape(border.encode()), re.MULTILINE)
     found: list[Part] = []

@@ -155,7 +155,7 @@ def _through(part: Part, name: str, request: Request, done: _Outcome) -> None:
     try:
         module, warnings = _run(part, name, request)
         reported += warnings
-        done.formed.append(request.output.form(module))
+        done.formed.append(request.output.formed(module))
     except ShardingError as error:
         reported += error.diagnostics
         silent = error.slug == _SAID_NOTHING

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -32,10 +33,35 @@ class FilePath(click.ParamType):
         return value
 
 
+#: The forms of :data:`shardpass.mlir.FORMS`, which only a process with jax in it can import.
+FORMS = ("text", "bytecode", "portable", "exported", "hlo", "hlo-proto")
+
+
+class FormToWrite(click.ParamType):
+    """A form of a module, with a version of StableHLO where it is a portable artifact."""
+
+    name = "form"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        """What the help shows."""
+        return f"[{'|'.join(FORMS)}]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """``value`` itself."""
+        form, equals, version = value.partition("=")
+        if form not in FORMS:
+            self.fail(f"{value!r} is not one of {', '.join(FORMS)}", param, ctx)
+        if equals and not (form == "portable" and re.fullmatch(r"\d+\.\d+\.\d+", version)):
+            self.fail(f"{value!r}: a version goes with portable=1.9.0 alone", param, ctx)
+        return value
+
+
 emit_option = click.option(
     "--emit",
-    type=click.Choice(["text", "bytecode"]),
-    help="The form of the output; by default text, or bytecode for a name ending in .mlirbc.",
+    type=FormToWrite(),
+    help="The form of the output, portable=1.9.0 with a version of StableHLO. If not said: what "
+    "the name ends in (.mlir text, .mlirbc bytecode, .hlo and .hlo.pb HLO), else exported if that "
+    "was read, else text.",
 )
 
 devices_option = click.option(

@@ -76,9 +76,11 @@ class _Request:
 @console_options
 @click.pass_context
 def shard(context: click.Context, **options: Any) -> None:
-    """Read MODULE (StableHLO text or bytecode; - for standard input), shard it, write it to OUT.
+    """Read MODULE (a file, or - for standard input), shard it, write it to OUT.
 
-    The file is written whole or not at all.
+    MODULE may be StableHLO as text, as bytecode or as a portable artifact, what jax.export
+    serialized, or HLO as text or as a proto; which of them, its content tells. OUT is written whole
+    or not at all.
     """
     request = _Request(**options)
     if request.rules is None and request.pipeline is None:
@@ -87,7 +89,7 @@ def shard(context: click.Context, **options: Any) -> None:
 
 
 def _shard(request: _Request) -> int:
-    from shardpass.mlir import files, save
+    from shardpass.mlir import files
     from shardpass.passes import run_pipeline
 
     out = console()
@@ -96,6 +98,8 @@ def _shard(request: _Request) -> int:
     with reading_the_command_line():
         pipeline = _pipeline(request)
     module = load_module(request.module)
+    if request.output != "-" or request.emit is not None:
+        module.check_form(request.output, request.emit)
     with out.step("shard"):
         result = run_pipeline(module, pipeline, in_place=True)
     out.report(result.diagnostics)
@@ -103,7 +107,7 @@ def _shard(request: _Request) -> int:
         if request.output == "-":
             _to_standard_output(result.module, request.emit)
         else:
-            save(result.module, request.output, emit=request.emit)
+            result.module.save(request.output, emit=request.emit, warn=lambda d: out.report([d]))
     if request.output != "-":
         click.echo(request.output)
     return 0
@@ -142,7 +146,4 @@ def _pipeline(request: _Request) -> list[Any]:
 
 
 def _to_standard_output(module: Module, emit: Emit | None) -> None:
-    if emit == "bytecode":
-        sys.stdout.buffer.write(module.bytecode())
-    else:
-        click.echo(module.text(), nl=False)
+    sys.stdout.buffer.write(module.to_bytes(emit or "text", warn=lambda d: console().report([d])))

@@ -70,6 +70,8 @@ SLUGS: Final[dict[str, str]] = {
     "unpaired-manual": "a manual region that is entered but not left, or the reverse",
     "missing-sharding": "a custom call that must carry a sharding and does not",
     "propagation-stopped": "a value where propagation did not go on, and why",
+    "not-propagated": "a module that propagation has not been through, where it must have been",
+    "not-partitionable": "what cannot be taken apart into a program for one device",
     "uneven-rewritten": "an uneven sharding that propagation changes",
     # runtime
     "compile-failed": "XLA refused the module",

@@ -1,11 +1,12 @@
 """The door to MLIR: everything that passes, reports and runs need to know about a module.
 
 MLIR's bindings are broad and thin; what is behind this door is the part that speaks shardpass's
-language. ``load`` and ``Module.save`` move modules between files and memory, text and bytecode told
-apart by content. ``Module.arguments`` and ``Module.results`` give them the names that their user
-knows, in one spelling (:mod:`shardpass.mlir.paths`). ``Shardings`` reads attributes into the
-canonical form of :mod:`shardpass.canon` and writes them back. ``locate`` finds the line that an op
-was written on. :mod:`shardpass.mlir.native` knows which C++ passes there are.
+language. ``load`` and ``Module.save`` move modules between files and memory, in every form that a
+module has in a file (:mod:`shardpass.mlir.forms`), told apart by content. ``Module.arguments`` and
+``Module.results`` give them the names that their user knows, in one spelling
+(:mod:`shardpass.mlir.paths`). ``Shardings`` reads attributes into the canonical form of
+:mod:`shardpass.canon` and writes them back. ``locate`` finds the line that an op was written on.
+:mod:`shardpass.mlir.native` knows which C++ passes there are.
 
 Nothing above this layer parses an attribute's text or walks a location by hand.
 """
@@ -42,20 +43,24 @@ from shardpass.mlir.entry import (
     present_as_main,
     result_attributes,
     results_of,
+    rewrite_entries,
     set_argument_attributes,
     set_result_attributes,
     static_sizes,
     with_entry,
 )
 from shardpass.mlir.errors import from_mlir_error, hearing
+from shardpass.mlir.for_xla import prepare_for_xla
+from shardpass.mlir.forms import FORMS, Emit, Form
 from shardpass.mlir.locations import file_positions, locate, location_names
-from shardpass.mlir.module import Emit, Module, load, parse, save
+from shardpass.mlir.module import Module, load, parse, save
 from shardpass.mlir.paths import dotted
 from shardpass.mlir.walk import ADVANCE, collect, operations, visit, where, with_attribute
 
 __all__ = [
     "ADVANCE",
     "CALLS",
+    "FORMS",
     "MAIN",
     "MHLO_SHARDING",
     "NUM_PARTITIONS",
@@ -64,6 +69,7 @@ __all__ = [
     "Emit",
     "EntryName",
     "EntryValue",
+    "Form",
     "Module",
     "Shardings",
     "aliases_of",
@@ -90,11 +96,13 @@ __all__ = [
     "num_partitions",
     "operations",
     "parse",
+    "prepare_for_xla",
     "present_as_before",
     "present_as_main",
     "read_mhlo",
     "result_attributes",
     "results_of",
+    "rewrite_entries",
     "save",
     "set_argument_attributes",
     "set_num_partitions",

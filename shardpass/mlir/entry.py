@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, cast
@@ -250,6 +251,18 @@ def set_result_attributes(function: func.FuncOp, attributes: list[ir.DictAttr]) 
     """Replace the dictionaries of all results at once."""
     with function.context:
         function.attributes["res_attrs"] = ir.ArrayAttr.get(list(attributes))
+
+
+def rewrite_entries(function: func.FuncOp, rewrite: Callable[[ir.DictAttr], ir.DictAttr]) -> None:
+    """Put the dictionary of each argument and result of ``function`` through ``rewrite``."""
+    for read, write in (
+        (argument_attributes, set_argument_attributes),
+        (result_attributes, set_result_attributes),
+    ):
+        before = read(function)
+        after = [rewrite(entries) for entries in before]
+        if after != before:
+            write(function, after)
 
 
 def entries_of(attributes: ir.DictAttr) -> dict[str, ir.Attribute]:

@@ -16,14 +16,19 @@ from shardpass.diagnostics import ShardingError
 around_rename: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
 
 #: The first four bytes of MLIR bytecode.
-_BYTECODE_MAGIC = b"ML\xefR"
+BYTECODE_MAGIC = b"ML\xefR"
 #: How StableHLO's portable artifacts name their producer, behind the magic and the version, a byte.
 _PORTABLE_PRODUCER = b"StableHLO_v"
+#: A file in a folder -> what the folder is, and no module.
+_FOLDERS = {
+    "saved_model.pb": "a TensorFlow SavedModel, a folder of graphs, and no module",
+    "_CHECKPOINT_METADATA": "an Orbax checkpoint, a folder of arrays, and no module",
+}
 
 
 def is_bytecode(data: bytes) -> bool:
     """Whether ``data`` is MLIR bytecode; anything else is taken for text."""
-    return data.startswith(_BYTECODE_MAGIC)
+    return data.startswith(BYTECODE_MAGIC)
 
 
 def is_portable_artifact(data: bytes) -> bool:
@@ -41,11 +46,23 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
         raise ShardingError(
             "unreadable", "cannot read a file without a name", help="the name given is empty"
         )
+    folder = _known_folder(path)
+    if folder is not None:
+        raise ShardingError("unreadable", f"{os.fspath(path)} is {folder}")
     try:
         return Path(path).read_bytes()
     except (OSError, ValueError) as error:  # A name with a null character is a ValueError.
         name = os.fspath(path).replace("\0", "\\0")
         raise ShardingError("unreadable", f"cannot read {name}: {_reason(error)}") from error
+
+
+def _known_folder(path: str | os.PathLike[str]) -> str | None:
+    """What a folder is, of those that are often taken for a module."""
+    for held, what in _FOLDERS.items():
+        with contextlib.suppress(ValueError):  # A name with a null character.
+            if os.path.exists(os.path.join(path, held)):
+                return what
+    return None
 
 
 def check_target(path: str | os.PathLike[str]) -> None:

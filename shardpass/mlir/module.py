@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import codecs
 import io
 import os
-from dataclasses import dataclass, replace
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, Protocol, get_args, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
+from jax import export
 from jax.extend.mlir import ir
-from jax.extend.mlir.dialects import func, stablehlo
+from jax.extend.mlir.dialects import func
 
-from shardpass.diagnostics import Diagnostic, ShardingError, SourceLocation, did_you_mean
-from shardpass.mlir import entry
-from shardpass.mlir.context import load_quantized_types, make_context
-from shardpass.mlir.errors import from_mlir_error, hearing
-from shardpass.mlir.files import is_bytecode, is_portable_artifact, read_bytes, write_whole
-from shardpass.mlir.locations import PARSED_TEXT, locate
+from shardpass.diagnostics import Diagnostic, ShardingError
+from shardpass.mlir import entry, portable
+from shardpass.mlir.exported import Container
+from shardpass.mlir.files import read_bytes, write_whole
+from shardpass.mlir.forms import FORMS, Emit, Form, asked, form_for
+from shardpass.mlir.reading import Content, read
 from shardpass.mlir.source import SourceText
-
-_CUT_SHORT = "it may be cut short, or written by a StableHLO newer than the installed one"
-
-Emit = Literal["text", "bytecode"]
 
 
 @runtime_checkable
@@ -36,18 +34,23 @@ class SupportsCompilerIr(Protocol):
 
 @dataclass(frozen=True)
 class Module:
-    """A StableHLO module with its name and, where it was read from text, that text.
+    """A StableHLO module with its name and, where it was read from a file, what the file was.
 
     Attributes:
       ir: the MLIR module. Passes given this object directly would edit it in place;
         :func:`shardpass.run_pipeline` works on a clone.
       name: what messages call it, a file name or ``<module>``.
-      source_text: the text it was parsed from; messages quote its lines.
+      source_text: the MLIR text it was parsed from; messages quote its lines.
+      form: the form it was read from, ``"text"``, ``"bytecode"``, ``"portable"``, ``"exported"``,
+        ``"hlo"`` or ``"hlo-proto"``; ``None`` for a module that comes from memory.
+      container: the ``jax.export.Exported`` that it was taken out of.
     """
 
     ir: ir.Module
     name: str = "<module>"
     source_text: str | None = None
+    form: Form | None = None
+    container: Container | None = field(default=None, repr=False)
 
     @property
     def root(self) -> ir.Operation:
@@ -97,14 +100,72 @@ class Module:
         self.root.write_bytecode(buffer)
         return buffer.getvalue()
 
-    def save(self, path: str | os.PathLike[str], *, emit: Emit | None = None) -> None:
-        """Write the module to ``path``, whole or not at all.
+    def exported(self, *, warn: Callable[[Diagnostic], None] | None = None) -> export.Exported:
+        """The ``jax.export.Exported`` that it was taken out of, with this program and its layouts.
 
-        ``emit`` defaults to bytecode for a name ending in ``.mlirbc`` and to text otherwise.
+        Its ``in_shardings_jax(mesh)`` are those of the arguments, for a mesh with the names, sizes
+        and axis types (``Auto``, unless the ``Exported`` had others) of the program's.
+
+        Args:
+          warn: told of what is lost; a Python warning by default.
 
         Raises:
-          ShardingError: ``unwritable``; ``bad-option`` for another ``emit``; ``abstract-type`` for
-            what is no path.
+          ShardingError: ``not-expressible`` for a module that comes from elsewhere, or takes and
+            gives other types by now; ``unreadable`` for a file whose rest JAX cannot read.
+        """
+        return self._container.rewritten(self.clone().ir, warn or _warn)
+
+    def to_bytes(
+        self, emit: Emit = "text", *, warn: Callable[[Diagnostic], None] | None = None
+    ) -> bytes:
+        """The module as the content of a file.
+
+        Args:
+          emit: a form as :attr:`form` names it; ``"portable=1.9.0"`` is an artifact of that version
+            of StableHLO.
+          warn: told of what is lost on the way; a Python warning by default.
+
+        Raises:
+          ShardingError: ``bad-option`` for another ``emit``; ``not-expressible`` for what the form
+            cannot say: Shardy's notation in HLO, other dialects' ops in a portable artifact, an
+            ``Exported`` of a module that was none; ``unwritable`` and ``unreadable`` as
+            :meth:`exported`.
+        """
+        form, version = asked(emit)
+        if form == "bytecode":
+            return self.bytecode()
+        if form == "portable":
+            return portable.write(self.clone().ir, version, self.name)
+        if form == "exported":
+            return self._container.serialized(self.clone().ir, warn or _warn)
+        if form == "text":
+            return self.text().encode()
+        # Late, since it comes with the whole object model: most files are not HLO.
+        from shardpass.mlir import hlo
+
+        if form == "hlo":
+            return hlo.to_text(self.root, self.bytecode(), self.name).encode()
+        return hlo.to_proto(self.root, self.bytecode(), self.name)
+
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        emit: Emit | None = None,
+        warn: Callable[[Diagnostic], None] | None = None,
+    ) -> None:
+        """Write the module to ``path``, whole or not at all.
+
+        Args:
+          path: where to.
+          emit: as :meth:`to_bytes` takes it. By default what the name ends in decides: text for
+            ``.mlir``, bytecode for ``.mlirbc``, HLO text for ``.hlo``, a proto for ``.hlo.pb``.
+            Under any other name what was read from an ``Exported`` stays one, and the rest is text.
+          warn: told of what is lost on the way; a Python warning by default.
+
+        Raises:
+          ShardingError: ``unwritable``; ``abstract-type`` for what is no path; as
+            :meth:`to_bytes`.
         """
         if not isinstance(path, (str, os.PathLike)):
             raise ShardingError(
@@ -112,15 +173,32 @@ class Module:
                 f"cannot save a module to {type(path).__name__}",
                 help="give a path",
             )
-        if emit is None:
-            emit = "bytecode" if os.fspath(path).endswith((".mlirbc", ".bc")) else "text"
-        if emit not in get_args(Emit):
+        chosen = form_for(path, self.form) if emit is None else emit
+        write_whole(path, self.to_bytes(chosen, warn=warn))
+
+    def check_form(self, path: str | os.PathLike[str], emit: Emit | None) -> None:
+        """Refuse a form that no module from where this one comes from can be written in.
+
+        For those who want to know before the work; :meth:`save` finds the rest.
+
+        Raises:
+          ShardingError: ``bad-option``; ``not-expressible`` and ``unreadable`` for an ``Exported``.
+        """
+        form = form_for(path, self.form) if emit is None else asked(emit)[0]
+        if form == "exported":
+            _ = self._container.exported
+
+    @property
+    def _container(self) -> Container:
+        if self.container is None:
+            came = "from memory" if self.form is None else f"as {FORMS[self.form]}"
             raise ShardingError(
-                "bad-option",
-                f"a module is written as text or as bytecode, not as {emit!r}",
-                help=did_you_mean(str(emit), get_args(Emit)),
+                "not-expressible",
+                f"{self.name} cannot be written as {FORMS['exported']}: it came {came}, without "
+                "the pytrees and types of a function",
+                help="export the function with jax.export, and load that",
             )
-        write_whole(path, self.text().encode() if emit == "text" else self.bytecode())
+        return self.container
 
     def place(self, diagnostic: Diagnostic) -> Diagnostic:
         """``diagnostic`` with its place spelt for people; see :meth:`SourceText.place`."""
@@ -132,28 +210,40 @@ class Module:
 
 
 def load(
-    source: Module | ir.Module | SupportsCompilerIr | os.PathLike[str] | str | bytes,
+    source: Module
+    | ir.Module
+    | SupportsCompilerIr
+    | export.Exported
+    | os.PathLike[str]
+    | str
+    | bytes,
     *,
     name: str | None = None,
 ) -> Module:
     """A module from wherever it is.
 
     Args:
-      source: a path; the content itself, as ``bytes``; MLIR text, as a ``str`` with a line break or
-        an opening brace in it; an ``ir.Module``; or what ``jax.jit(f).lower(...)`` gives. Text and
-        bytecode are told apart by content, whatever the file is called. StableHLO's portable
-        artifacts are read as well.
+      source: a path; the content itself, as ``bytes``; MLIR or HLO text, as a ``str`` with a line
+        break or an opening brace in it; an ``ir.Module``; what ``jax.jit(f).lower(...)`` or
+        ``jax.export.export(f)(...)`` gives. Files are MLIR text or bytecode, StableHLO's portable
+        artifacts, serialized ``jax.export.Exported``, HLO text or protos, told apart by content,
+        whatever they are called; any of them may be compressed with gzip.
       name: what messages call it; the path by default.
 
     Raises:
       ShardingError: ``unreadable`` for a file that cannot be opened or is no module, ``mlir`` for
-        what MLIR's parser or verifier reports, each with its line. Bytecode that was tampered with
-        can abort the process inside MLIR; the command line reads files in a child.
+        what MLIR's parser or verifier reports, each with its line. Bytecode and HLO that were
+        tampered with can abort the process inside MLIR and XLA; the command line reads files in a
+        child.
     """
     if isinstance(source, Module):
         return source if name is None else replace(source, name=name)
     if isinstance(source, ir.Module):
         return Module(source, name or "<module>")
+    if isinstance(source, export.Exported):
+        given = name or "<exported>"
+        container = Container(source, given)
+        return _module(read(container.program, given, form="portable"), given, container)
     if isinstance(source, SupportsCompilerIr):
         return Module(source.compiler_ir("stablehlo"), name or "<lowered>")
     if isinstance(source, str) and ("\n" in source or "{" in source):
@@ -165,7 +255,8 @@ def load(
     raise ShardingError(
         "abstract-type",
         f"cannot load a module from {type(source).__name__}",
-        help="give a path, bytes, MLIR text, an ir.Module or the result of jax.jit(f).lower(...)",
+        help="give a path, bytes, MLIR text, an ir.Module, or the result of jax.jit(f).lower(...) "
+        "or jax.export.export(f)(...)",
     )
 
 
@@ -181,33 +272,13 @@ def parse(
       allow_unregistered: whether ops and attributes of dialects that nobody registered may be in
         it, in MLIR's generic form.
     """
-    if needs_function and not data.removeprefix(codecs.BOM_UTF8).strip():
-        raise ShardingError("unreadable", f"{name} is empty")
-    context = make_context()
-    context.allow_unregistered_dialects = allow_unregistered
-    if b"quant" in data:
-        load_quantized_types(context)
-    with context:
-        try:
-            if is_portable_artifact(data):
-                module = Module(_from_portable(context, data, name), name)
-            elif is_bytecode(data):
-                module = Module(ir.Module.parse(data), name)
-            else:
-                text = _decode(data, name)
-                module = Module(ir.Module.parse(text), name, text)
-            return _with_functions(module) if needs_function else module
-        except ir.MLIRError as error:
-            raise _explain(error, data, name) from error
-        except ShardingError:
-            raise
-        except ValueError as error:
-            # Sizes in broken bytecode that no memory can hold.
-            raise ShardingError(
-                "unreadable",
-                f"{name} cannot be read: {' '.join(str(error).split())}",
-                help=_CUT_SHORT if is_bytecode(data) else None,
-            ) from error
+    content = read(data, name, needs_function=needs_function, allow_unregistered=allow_unregistered)
+    return _module(content, name, content.container)
+
+
+def _module(content: Content, name: str, container: Container | None) -> Module:
+    form = "exported" if container is not None else content.form
+    return Module(content.module, name, content.text, form, container)
 
 
 def save(module: Module, path: str | os.PathLike[str], *, emit: Emit | None = None) -> None:
@@ -225,68 +296,5 @@ def save(module: Module, path: str | os.PathLike[str], *, emit: Emit | None = No
     module.save(path, emit=emit)
 
 
-def _from_portable(context: ir.Context, data: bytes, name: str) -> ir.Module:
-    said: list[Diagnostic] = []
-    try:
-        with hearing(context, said.append):
-            return stablehlo.deserialize_portable_artifact(context, data)
-    except ValueError as error:
-        raise ShardingError(
-            "unreadable",
-            f"{name} is a StableHLO artifact that cannot be read",
-            notes=[d.message for d in said],
-            help=_CUT_SHORT,
-        ) from error
-
-
-def _with_functions(module: Module) -> Module:
-    if any(isinstance(op, func.FuncOp) for op in module.ir.body.operations):
-        return module
-    inner = [op for op in module.ir.body.operations if op.operation.name == "builtin.module"]
-    if not inner:
-        raise ShardingError(
-            "unreadable",
-            f"{module.name} holds no function",
-            help="a StableHLO module has at least func.func @main",
-        )
-    one = len(inner) == 1
-    fault = ShardingError(
-        "unreadable",
-        f"{module.name} holds {'a module' if one else f'{len(inner)} modules'} and no function "
-        f"outside {'it' if one else 'them'}: {', '.join(map(_shown_module, inner))}",
-        location=locate(inner[0 if one else 1]),
-        help="take the module out of the one around it"
-        if one
-        else "give each a file of its own, or, for opt --split-input-file, a line of // ----- "
-        "between them",
-    )
-    raise ShardingError.of([module.place(fault.diagnostic)])
-
-
-def _shown_module(op: ir.OpView) -> str:
-    shown = "one without a name"
-    if "sym_name" in op.attributes:
-        shown = f"@{ir.StringAttr(op.attributes['sym_name']).value}"
-    place = locate(op)
-    return f"{shown} on line {place.line}" if place and place.file == PARSED_TEXT else shown
-
-
-def _decode(data: bytes, name: str) -> str:
-    try:
-        # Editors on Windows put a byte order mark in front, which is no part of the text.
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ShardingError(
-            "unreadable",
-            f"{name} is neither MLIR bytecode nor text: byte {error.start} is not UTF-8",
-        ) from error
-
-
-def _explain(error: ir.MLIRError, data: bytes, name: str) -> ShardingError:
-    reported = from_mlir_error(error)
-    text = None if is_bytecode(data) else _decode(data, name)
-    source = SourceText(name, text)
-    placed = [source.place(d).at(SourceLocation(name)) for d in reported.diagnostics]
-    if text is None:
-        placed = [replace(d, help=d.help or _CUT_SHORT) for d in placed]
-    return ShardingError.of(placed)
+def _warn(lost: Diagnostic) -> None:
+    warnings.warn(str(lost), stacklevel=3)

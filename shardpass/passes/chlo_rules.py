@@ -117,13 +117,18 @@ def _top_k_rule(operands: _Shapes, results: _Shapes) -> str | None:
         return None
     rows, element, taken = _FACTORS[: len(shape) - 1], *_FACTORS[len(shape) - 1 : len(shape) + 1]
     sizes = dict(zip(rows, shape, strict=False)) | {element: shape[-1], taken: results[0][-1]}
-    return _text([rows + element], [rows + taken] * len(results), sizes)
+    return _text([rows + element], [rows + taken] * len(results), sizes, whole=(element, taken))
 
 
-def _text(operands: list[str], results: list[str], sizes: dict[str, int]) -> str:
+def _text(
+    operands: list[str], results: list[str], sizes: dict[str, int], whole: tuple[str, ...] = ()
+) -> str:
+    """The rule as text; the factors ``whole`` are gathered before the op."""
+
     def side(values: list[str]) -> str:
         return ", ".join(f"[{', '.join(factors)}]" for factors in values)
 
     factors = ", ".join(f"{factor}={size}" for factor, size in sizes.items())
     factors = f" {{{factors}}}" if factors else ""
-    return f"#sdy.op_sharding_rule<({side(operands)})->({side(results)}){factors}>"
+    replicated = f" need_replication={{{', '.join(whole)}}}" if whole else ""
+    return f"#sdy.op_sharding_rule<({side(operands)})->({side(results)}){factors}{replicated}>"

@@ -8,18 +8,16 @@ was taken does not verify.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from jax.extend.mlir import ir
-from jax.extend.mlir.dialects import func
 
-from shardpass.mlir import (
-    argument_attributes,
-    entries_of,
-    result_attributes,
-    set_argument_attributes,
-    set_result_attributes,
-)
+from shardpass.mlir import entries_of, rewrite_entries
+
+__all__ = [
+    "drop_dialect_attributes",
+    "is_of_dialect",
+    "rewrite_entries",
+    "without_dialect_attributes",
+]
 
 _PREFIX = "sdy."
 
@@ -40,15 +38,3 @@ def without_dialect_attributes(entries: ir.DictAttr) -> ir.DictAttr:
     """The dictionary of an argument or result, less the attributes of Shardy's dialect."""
     kept = {name: value for name, value in entries_of(entries).items() if not is_of_dialect(name)}
     return ir.DictAttr.get(kept, context=entries.context) if len(kept) < len(entries) else entries
-
-
-def rewrite_entries(function: func.FuncOp, rewrite: Callable[[ir.DictAttr], ir.DictAttr]) -> None:
-    """Put the dictionary of each argument and result of ``function`` through ``rewrite``."""
-    for read, write in (
-        (argument_attributes, set_argument_attributes),
-        (result_attributes, set_result_attributes),
-    ):
-        before = read(function)
-        after = [rewrite(entries) for entries in before]
-        if after != before:
-            write(function, after)

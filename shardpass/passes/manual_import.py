@@ -32,6 +32,7 @@ from shardpass.passes.identities import (
     call_target,
     is_sharding_call,
 )
+from shardpass.passes.inlining import inline_call
 from shardpass.passes.manual_regions import all_operands
 
 #: What a call says of the value that it gives.
@@ -121,7 +122,7 @@ class ManualImport:
         while calls:  # Again for what was called there.
             for call in calls:
                 self._inlined[call.callee.value] = None
-                _inline(call, self._functions[call.callee.value])
+                inline_call(call, self._functions[call.callee.value])
             calls = self._calls_to_inline(body)
 
     def _calls_to_inline(self, body: ir.Block) -> list[func.CallOp]:
@@ -349,21 +350,6 @@ def _erase_if_idle(op: ir.Operation) -> None:
 
 def _callees(function: func.FuncOp) -> list[str]:
     return [op.callee.value for op in operations(function) if isinstance(op, func.CallOp)]
-
-
-def _inline(call: func.CallOp, function: func.FuncOp) -> None:
-    """Put the body of ``function`` in place of ``call``; the function stays as it is."""
-    copy = function.operation.clone()
-    block = copy.regions[0].blocks[0]
-    *ops, end = list(block.operations)
-    for argument, operand in zip(block.arguments, call.operands, strict=True):
-        argument.replace_all_uses_with(operand)
-    for op in ops:
-        op.operation.move_before(call.operation)
-    for result, value in zip(call.results, end.operands, strict=True):
-        result.replace_all_uses_with(value)
-    call.operation.erase()
-    copy.erase()
 
 
 def _refuse(op: ir.OpView, why: str) -> NoReturn:

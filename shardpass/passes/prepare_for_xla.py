@@ -2,32 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
-import re
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import ClassVar
 
 from jax.extend.mlir import ir
-from jax.extend.mlir.dialects import func, sdy, stablehlo
 
-from shardpass.canon.mlir_string import quote, symbol
 from shardpass.diagnostics import Sink
-from shardpass.mlir import (
-    MHLO_SHARDING,
-    SDY_SHARDING,
-    entries_of,
-    mesh_ops,
-    meshes_of,
-    operations,
-    with_entry,
-)
+from shardpass.mlir import prepare_for_xla
 from shardpass.passes.base import Pass
-from shardpass.passes.dialect_attributes import is_of_dialect, rewrite_entries
-
-#: Ops with regions whose operands XLA rewrites before it looks at their shardings.
-_CONTROL_FLOW: Final = (stablehlo.WhileOp, stablehlo.CaseOp, stablehlo.IfOp)
-_STABLEHLO_MESH: Final = "stablehlo.mesh"
-_RULE: Final = "sdy.sharding_rule"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,132 +36,4 @@ class PrepareForXla(Pass):
 
     def run(self, root: ir.Operation, sink: Sink) -> None:
         """See the class."""
-        resharded: list[sdy.ReshardOp] = []
-        for op in operations(root):
-            if isinstance(op, _CONTROL_FLOW):
-                for notation in (SDY_SHARDING, MHLO_SHARDING):
-                    if notation in op.attributes:
-                        del op.attributes[notation]
-            if _RULE in op.attributes:
-                del op.attributes[_RULE]
-            if isinstance(op, sdy.ReshardOp):
-                resharded.append(op)
-        for op in resharded:
-            _to_constraint(op)
-        _rename_meshes(root)
-        _merge_empty_meshes(root)
-        _rename_axes(root)
-
-
-def _to_constraint(op: sdy.ReshardOp) -> None:
-    with ir.InsertionPoint(op), op.location:
-        constraint = sdy.ShardingConstraintOp(op.operands[0], op.attributes["sharding"])
-    op.results[0].replace_all_uses_with(constraint.results[0])
-    op.erase()
-
-
-def _merge_empty_meshes(root: ir.Operation) -> None:
-    """Let shardings on a mesh without axes and devices speak of the first real mesh instead."""
-    empty: list[sdy.MeshOp] = []
-    real: list[sdy.MeshOp] = []
-    for op in mesh_ops(root):
-        mesh = sdy.MeshAttr(op.attributes["mesh"])
-        if len(mesh.axes):
-            real.append(op)
-        elif not len(mesh.device_ids):
-            empty.append(op)
-    if not empty or not real:
-        return
-    names = "|".join(re.escape(_symbol(op)) for op in empty)
-    # An attribute's text names its mesh as `<@name,`; a name goes on over these characters.
-    speaks_of = re.compile(rf"<@(?:{names})(?![\w$.\-])")
-    _Rename(speaks_of, f"<@{_symbol(real[0])}").over(root)
-    for op in empty:
-        op.operation.erase()
-
-
-def _rename_meshes(root: ir.Operation) -> None:
-    """Give meshes plain names where MLIR has to quote those they have."""
-    symbols = (op.attributes.get("sym_name") for op in root.regions[0].blocks[0].operations)
-    taken = {ir.StringAttr(name).value for name in symbols if name is not None}
-    plain = (name for index in itertools.count() if (name := f"mesh_{index}") not in taken)
-    for op in mesh_ops(root):
-        if symbol(_symbol(op)) != f"@{_symbol(op)}":
-            name = next(plain)
-            ir.SymbolTable.replace_all_symbol_uses(_symbol(op), name, root)
-            op.attributes["sym_name"] = ir.StringAttr.get(name, context=root.context)
-
-
-def _rename_axes(root: ir.Operation) -> None:
-    """Give axes plain names where MLIR has to escape those they have."""
-    names = dict.fromkeys(name for mesh in meshes_of(root).values() for name in mesh.names)
-    plain = (name for index in itertools.count() if (name := f"axis_{index}") not in names)
-    new = {quote(name): f'"{next(plain)}"' for name in names if quote(name) != f'"{name}"'}
-    if not new:
-        return
-    # Each has a backslash in it, so that none is found across the border of two other strings.
-    escaped = re.compile("|".join(map(re.escape, new)))
-    known: dict[ir.Attribute, ir.Attribute] = {}
-
-    def renamed(attribute: ir.Attribute) -> ir.Attribute:
-        found = known.get(attribute)
-        if found is None:
-            text = escaped.sub(lambda name: new[name[0]], str(attribute))
-            found = known[attribute] = ir.Attribute.parse(text, attribute.context)
-        return found
-
-    def entries_renamed(entries: ir.DictAttr) -> ir.DictAttr:
-        for name in (name for name in entries_of(entries) if is_of_dialect(name)):
-            entries = with_entry(entries, name, renamed(entries[name]))
-        return entries
-
-    for op in operations(root):
-        if isinstance(op, func.FuncOp):
-            rewrite_entries(op, entries_renamed)
-        attributes = op.attributes
-        if isinstance(op, sdy.MeshOp) and _STABLEHLO_MESH in attributes:
-            del attributes[_STABLEHLO_MESH]  # The same mesh again, which XLA does not ask for.
-        for name in list(attributes):
-            if _is_sdy(attributes[name]):
-                attributes[name] = renamed(attributes[name])
-
-
-def _is_sdy(attribute: ir.Attribute) -> bool:
-    """Whether ``attribute`` is one of Shardy's own, and not what may hold a user's string."""
-    plain = (ir.DenseElementsAttr, ir.TypeAttr, ir.IntegerAttr, ir.FloatAttr, ir.StringAttr)
-    return not isinstance(attribute, plain) and str(attribute).startswith("#sdy")
-
-
-def _symbol(op: sdy.MeshOp) -> str:
-    return ir.StringAttr(op.attributes["sym_name"]).value
-
-
-class _Rename:
-    """Rewrites attributes by their text, each distinct one once."""
-
-    def __init__(self, pattern: re.Pattern[str], replacement: str) -> None:
-        self._pattern = pattern
-        self._replacement = replacement
-        self._known: dict[ir.Attribute, ir.Attribute] = {}
-
-    def over(self, root: ir.Operation) -> None:
-        for op in operations(root):
-            for name in list(op.attributes):
-                attribute = op.attributes[name]
-                renamed = self._renamed(attribute)
-                if renamed is not attribute:
-                    op.attributes[name] = renamed
-
-    def _renamed(self, attribute: ir.Attribute) -> ir.Attribute:
-        # Constants and types are many, long, and never speak of a mesh.
-        if isinstance(attribute, (ir.DenseElementsAttr, ir.TypeAttr, ir.IntegerAttr, ir.FloatAttr)):
-            return attribute
-        found = self._known.get(attribute)
-        if found is None:
-            text = str(attribute)
-            changed = self._pattern.sub(self._replacement, text) if "<@" in text else text
-            found = attribute
-            if changed != text:
-                found = ir.Attribute.parse(changed, attribute.context)
-            self._known[attribute] = found
-        return found
+        prepare_for_xla(root)

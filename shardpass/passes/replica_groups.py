@@ -8,24 +8,57 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import numpy as np
 from jax.extend.mlir import ir
 
 from shardpass.canon import AxisRef, MeshShape
-from shardpass.canon.mlir_string import unquote
+from shardpass.canon.mlir_string import quote, symbol, unquote
 from shardpass.diagnostics import ShardingError
 from shardpass.mlir import locate
 
 REPLICA_GROUPS: Final = "replica_groups"
-_BY_AXES: Final = "#stablehlo.replica_group_mesh_axes"
+#: How the text of groups that are named by axes begins.
+BY_AXES: Final = "#stablehlo.replica_group_mesh_axes"
 _MESH: Final = re.compile(r'<mesh = @(?P<name>"(?:[^"\\]|\\.)*"|[\w$.-]+)')
 _AXIS: Final = re.compile(
     r'#stablehlo\.axis_ref<name = (?P<name>"(?:[^"\\]|\\.)*")'
     r"(?:, sub_axis_info = \((?P<pre_size>\d+)\)(?P<size>\d+))?>"
 )
+
+
+def read_axes(text: str) -> tuple[str, list[AxisRef]] | None:
+    """The mesh and the axes that groups are named by; ``None`` for groups that are listed.
+
+    Args:
+      text: of the attribute.
+
+    Raises:
+      ShardingError: ``not-supported`` for what is not understood.
+    """
+    if not text.startswith(BY_AXES):
+        return None
+    found = _MESH.search(text)
+    axes = [
+        AxisRef(_name(axis["name"]), *(int(n) if n else None for n in axis.groups()[1:]))
+        for axis in _AXIS.finditer(text)
+    ]
+    if found is None or len(axes) != text.count("axis_ref<"):
+        raise ShardingError("not-supported", f"its replica groups are not understood: {text}")
+    return _name(found["name"]), axes
+
+
+def write_axes(mesh_name: str, axes: Iterable[AxisRef], context: ir.Context) -> ir.Attribute:
+    """The attribute that names groups by ``axes`` of a mesh."""
+    refs: list[str] = []
+    for axis in axes:
+        part = "" if axis.is_full else f", sub_axis_info = ({axis.pre_size}){axis.size}"
+        refs.append(f"#stablehlo.axis_ref<name = {quote(axis.name)}{part}>")
+    return ir.Attribute.parse(
+        f"{BY_AXES}<mesh = {symbol(mesh_name)}, axes = [{', '.join(refs)}]>", context
+    )
 
 
 def list_replica_groups(op: ir.Operation | ir.OpView, meshes: Mapping[str, MeshShape]) -> None:
@@ -34,22 +67,22 @@ def list_replica_groups(op: ir.Operation | ir.OpView, meshes: Mapping[str, MeshS
     Raises:
       ShardingError: ``not-supported`` for a mesh that is not there, and for what is not understood.
     """
-    text = str(op.attributes[REPLICA_GROUPS])
-    if not text.startswith(_BY_AXES):
-        return
-    found = _MESH.search(text)
-    name = _name(found["name"]) if found else ""
-    axes = [
-        AxisRef(_name(axis["name"]), *(int(n) if n else None for n in axis.groups()[1:]))
-        for axis in _AXIS.finditer(text)
-    ]
-    if name not in meshes or len(axes) != text.count("axis_ref<"):
+    try:
+        found = read_axes(str(op.attributes[REPLICA_GROUPS]))
+        if found is None:
+            return
+        name, axes = found
+        if name not in meshes:
+            raise ShardingError(
+                "not-supported", f"its replica groups are over @{name}, which is no mesh"
+            )
+    except ShardingError as error:
         raise ShardingError(
             "not-supported",
-            f"{op.operation.name}: its replica groups are not understood: {text}",
+            f"{op.operation.name}: {error.diagnostic.message}",
             location=locate(op),
             help="write them as lists of devices",
-        )
+        ) from error
     groups = groups_along(meshes[name], axes)
     with op.context:
         # jaxlib's stubs do not know of arrays.

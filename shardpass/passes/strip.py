@@ -24,7 +24,7 @@ from shardpass.passes.dialect_attributes import (
     rewrite_entries,
     without_dialect_attributes,
 )
-from shardpass.passes.frontend_attributes import without_sdy_attributes
+from shardpass.passes.frontend_attributes import without_sdy_attributes, without_sdy_entries
 from shardpass.passes.identities import (
     MANUAL_CALLS,
     call_target,
@@ -98,14 +98,13 @@ def _strip_op(op: ir.OpView) -> None:
 def _strip_function(function: func.FuncOp) -> None:
     drop_dialect_attributes(function)
     without_sdy_attributes(function)
-    rewrite_entries(
-        function,
-        lambda entries: (
-            with_entry(without_dialect_attributes(entries), MHLO_SHARDING, None)
-            if MHLO_SHARDING in entries
-            else without_dialect_attributes(entries)
-        ),
-    )
+    rewrite_entries(function, _stripped)
+
+
+def _stripped(entries: ir.DictAttr) -> ir.DictAttr:
+    """The dictionary of an argument or result without what it says of shardings."""
+    entries = without_sdy_entries(without_dialect_attributes(entries))
+    return with_entry(entries, MHLO_SHARDING, None) if MHLO_SHARDING in entries else entries
 
 
 def _drop(op: ir.OpView, *names: str) -> None:

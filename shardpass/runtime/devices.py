@@ -65,9 +65,10 @@ def request_cpu_devices(count: int) -> None:
 
     if backends_are_initialized():
         devices_for(count)
-    elif 0 <= getattr(jax.config, "jax_num_cpu_devices", -1) < count:
-        # Where the option is set, JAX does not look at the flag.
-        jax.config.update("jax_num_cpu_devices", count)
+    elif getattr(jax.config, "jax_num_cpu_devices", -1) < (wanted := max(count, stated)):
+        # Where the option is set, JAX does not look at the flag; and XLA reads the flag once, which
+        # it may have done already, for a module that was read from HLO.
+        jax.config.update("jax_num_cpu_devices", wanted)
 
 
 def devices_for(devices: int | Sequence[Device]) -> tuple[Device, ...]:

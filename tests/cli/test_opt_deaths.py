@@ -119,7 +119,7 @@ def test_what_comes_of_the_parse_is_not_laid_at_a_pass(folder: Path, temporary: 
     """A process that dies in front of all passes, here by memory that it may not have."""
     (folder / "d.mlir").write_text(GOOD)
     code = (
-        "import os, signal, shardpass.mlir.module as m\n"
+        "import os, signal, shardpass.mlir.reading as m\n"
         "from shardpass.cli.main import main\n"
         "m.make_context = lambda: os.kill(os.getpid(), signal.SIGSEGV)\n"
         "main(['opt', 'd.mlir', '-cse'])\n"

@@ -126,8 +126,8 @@ def test_neither_text_nor_bytecode() -> None:
     error = refused(b"module {\n}\xff\xfe", name="a.mlir")
     assert error.slug == "unreadable"
     assert str(error) == "a.mlir is neither MLIR bytecode nor text: byte 10 is not UTF-8"
-    png = b"\x89PNG\r\n\x1a\n" + bytes(40)
-    assert str(refused(png, name="a.mlir")).endswith("byte 0 is not UTF-8")
+    unknown = b"\x8eABC\r\n\x1a\n" + bytes(40)
+    assert str(refused(unknown, name="a.mlir")).endswith("byte 0 is not UTF-8")
     assert refused(TEXT.encode("utf-16"), name="a.mlir").slug == "unreadable"
 
 

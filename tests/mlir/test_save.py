@@ -58,7 +58,9 @@ def test_a_form_that_does_not_exist(module: Module, tmp_path: Path) -> None:
         save(module, tmp_path / "a.mlir", emit=form)
     assert caught.value.slug == "bad-option"
     assert caught.value.diagnostic.help == 'did you mean "bytecode"?'
-    assert "text or as bytecode, not as 'bytcode'" in str(caught.value)
+    assert "text, bytecode, portable, exported, hlo, hlo-proto, not as 'bytcode'" in str(
+        caught.value
+    )
     assert names_in(tmp_path) == []
 
 

@@ -164,7 +164,8 @@ def test_every_attribute_of_the_dialect_goes() -> None:
         'module attributes {mhlo.frontend_attributes = {xla.sdy.meshes = "{}", keep = "1"}} {\n'
         f"{MESH}"
         "func.func @main(%a: tensor<8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}]>, "
-        'jax.buffer_donor = true}) -> (tensor<8xf32> {mhlo.sharding = "{replicated}", '
+        "jax.buffer_donor = true, mhlo.frontend_attributes = "
+        '{xla.sdy.sharding = "x"}}) -> (tensor<8xf32> {mhlo.sharding = "{replicated}", '
         'jax.result_info = "r"}) {\n'
         "  %0 = stablehlo.abs %a {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{}]>]>, "
         'mhlo.sharding = "{replicated}", mhlo.frontend_attributes = {xla.sdy.sharding = "x"}}'

@@ -9,6 +9,8 @@ from shardpass.diagnostics import ShardingError
 from shardpass.runtime import devices_for, request_cpu_devices
 from tests.runtime.fresh import run_python
 
+HLO = "HloModule p\nENTRY e { ROOT a = f32[] parameter(0) }"
+
 
 @pytest.mark.parametrize(
     ("before", "flags", "found"),
@@ -20,6 +22,8 @@ from tests.runtime.fresh import run_python
         ("", "--xla_force_host_platform_device_count=7", 7),
         ("import jax; jax.config.update('jax_num_cpu_devices', 3)", None, 5),
         ("import jax; jax.config.update('jax_num_cpu_devices', 6)", None, 6),
+        # XLA reads its flags when it reads HLO.
+        (f"import shardpass; shardpass.load({HLO!r})", None, 5),
     ],
 )
 def test_asked_for_in_time(before: str, flags: str | None, found: int):
