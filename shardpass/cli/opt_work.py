@@ -194,6 +194,7 @@ def _run(part: Part, name: str, request: Request) -> tuple[Module, Sequence[Diag
         in_place=True,
         verify_each=request.verify_each,
         instrument=_instrument(module, request),
+        needs_entry=False,
     )
     return result.module, result.diagnostics
 

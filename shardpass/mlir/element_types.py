@@ -14,6 +14,8 @@ from jax.extend.mlir import ir
 
 _WIDTH = re.compile(r"(?:bf|tf|f|si|ui|i|s|u|q)(\d{1,4})", re.IGNORECASE | re.ASCII)
 _MLIR_COMPLEX = re.compile(r"complex<(\w+)>")
+#: A quantized type holds elements of its first type, ``!quant.uniform<i8:f32, 2.0:15>``.
+_QUANTIZED = re.compile(r"!quant\.\w+<(\w+)")
 _XLA_COMPLEX = re.compile(r"c(\d{1,4})", re.ASCII)
 
 
@@ -24,6 +26,7 @@ def element_bytes(name: str) -> int:
     """
     if name == "pred":
         return 1
+    name = _stored(name)
     if found := _MLIR_COMPLEX.fullmatch(name):
         return 2 * element_bytes(found[1])
     if found := _XLA_COMPLEX.fullmatch(name):
@@ -36,13 +39,19 @@ def element_bytes(name: str) -> int:
 def array_bytes(shape: Sequence[int], name: str) -> int:
     """Bytes of an argument or result: XLA packs elements of two and of four bits in those."""
     elements = math.prod(shape)
+    name = _stored(name)
     if (found := _WIDTH.match(name)) and int(found[1]) in (2, 4):
         return -(-elements * int(found[1]) // 8)
     return elements * element_bytes(name)
 
 
 def tensor_bytes(kind: ir.Type) -> int:
-    """Bytes of a whole tensor; 0 for a token, a quantised type or a dynamic shape."""
+    """Bytes of a whole tensor; 0 for a token or a dynamic shape."""
     if not isinstance(kind, ir.RankedTensorType) or not kind.has_static_shape:
         return 0
     return array_bytes(kind.shape, str(kind.element_type))
+
+
+def _stored(name: str) -> str:
+    found = _QUANTIZED.match(name)
+    return found[1] if found else name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator
 from typing import cast
 
@@ -21,6 +22,8 @@ _SEVERITIES = {
 
 #: How MLIR begins the note that prints the op, a whole function at times.
 _REPRINT = "see current operation"
+#: An op as it is printed, which is all of that note where Shardy writes it.
+_OP = re.compile(r'(%[\w:, #%]+ = )?("[a-z_]+\.\w[\w.]*"\(|[a-z_]+\.[a-z_]\w*[ (])')
 
 
 def from_mlir(found: ir.DiagnosticInfo | ir.Diagnostic) -> Diagnostic:
@@ -59,7 +62,7 @@ def _notes(found: ir.DiagnosticInfo | ir.Diagnostic, beside: SourceLocation | No
     return [
         _note(text, next(file_positions(_typed(place)), None), beside)
         for text, place in notes
-        if not (beside and text.startswith(_REPRINT))
+        if not (beside and _is_reprint(text))
     ]
 
 
@@ -67,17 +70,21 @@ def _attached(found: ir.DiagnosticInfo | ir.Diagnostic) -> Iterator[Note]:
     """The notes without the reprint of the op, which mlir-opt leaves out where it verifies."""
     for note in found.notes:
         text = _one_line(note.message)
-        if not text.startswith(_REPRINT):
+        if not _is_reprint(text):
             yield Note(text, next(file_positions(_typed(note.location)), None))
 
 
 def _note(text: str, place: SourceLocation | None, beside: SourceLocation | None) -> str:
-    if text.startswith(_REPRINT):
+    if _is_reprint(text):
         text = text[:200] + ("..." if len(text) > 200 else "")
     if place is None or not place.line or place == beside:
         return text
     # The text that is being parsed has no name of its own.
     return f"line {place.line}: {text}" if place.file == PARSED_TEXT else f"{place}: {text}"
+
+
+def _is_reprint(text: str) -> bool:
+    return text.startswith(_REPRINT) or _OP.match(text) is not None
 
 
 def _one_line(text: str) -> str:

@@ -10,7 +10,7 @@ from jax.extend.mlir.dialects import func
 
 from shardpass.diagnostics import Diagnostic, ShardingError, SourceLocation
 from shardpass.mlir import portable
-from shardpass.mlir.context import make_context
+from shardpass.mlir.context import load_quantized_types, make_context
 from shardpass.mlir.errors import from_mlir_error
 from shardpass.mlir.exported import Container
 from shardpass.mlir.files import is_bytecode
@@ -62,6 +62,8 @@ def read(
         raise ShardingError("unreadable", f"{name} is empty")
     context = make_context()
     context.allow_unregistered_dialects = allow_unregistered
+    if b"quant" in data:
+        load_quantized_types(context)
     found = _read(context, data, name, form or form_of(data))
     if needs_function:
         _check_functions(found, name)

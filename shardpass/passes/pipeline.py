@@ -51,6 +51,7 @@ def run_pipeline(
     verify_each: bool = True,
     passes: Iterable[type[Pass]] = (),
     instrument: Instrument | None = None,
+    needs_entry: bool = True,
 ) -> PipelineResult:
     """Run passes over a module.
 
@@ -68,6 +69,8 @@ def run_pipeline(
       passes: classes that ``pipeline``'s text may name beside the built-in ones.
       instrument: is handed MLIR's pass manager before it runs, to have it print or time passes.
         What it times, MLIR prints to standard error at the end.
+      needs_entry: refuse a module of several public functions and no ``@main`` where the pipeline
+        names passes of Shardy's: some abort on it, and take the process with them.
 
     Returns:
       The rewritten module, and every warning and remark.
@@ -81,7 +84,14 @@ def run_pipeline(
     target = loaded if in_place else loaded.clone()
     sink = Sink()
     try:
-        _run(target, steps, sink, verify_each=verify_each, instrument=instrument)
+        _run(
+            target,
+            steps,
+            sink,
+            verify_each=verify_each,
+            instrument=instrument,
+            needs_entry=needs_entry,
+        )
     except ShardingError as error:
         raise ShardingError.of([loaded.place(d) for d in error.diagnostics]) from error
     return PipelineResult(target, tuple(loaded.place(d) for d in sink))
@@ -211,6 +221,7 @@ def _run(
     *,
     verify_each: bool,
     instrument: Instrument | None,
+    needs_entry: bool,
 ) -> None:
     native.register()
     context = module.ir.context
@@ -218,7 +229,7 @@ def _run(
     with context:
         manager = passmanager.PassManager(native.MODULE)
         manager.enable_verifier(verify_each)
-        for name, stage in _joined(steps, lent):
+        for name, stage in _joined(steps, lent, needs_entry=needs_entry):
             _add(manager, name, stage, sink)
         if instrument:
             instrument(manager)
@@ -236,7 +247,9 @@ def _run(
     sink.raise_errors()
 
 
-def _joined(steps: Sequence[Step], lent: EntryAsMain) -> Iterator[tuple[str, str | list[Body]]]:
+def _joined(
+    steps: Sequence[Step], lent: EntryAsMain, *, needs_entry: bool
+) -> Iterator[tuple[str, str | list[Body]]]:
     """What to add to the manager, by name: native passes, and steps in Python that run as one.
 
     The verifier runs behind each. A look is joined to the steps in Python beside it, since there is
@@ -250,7 +263,9 @@ def _joined(steps: Sequence[Step], lent: EntryAsMain) -> Iterator[tuple[str, str
         name = step.name if isinstance(step, Pass) else step
         for stage in step.stages() if isinstance(step, Pass) else [step]:
             if isinstance(stage, str) and not inside and needs_main(stage):
-                bodies += [REFUSE_RECURSION, Look(lent.enter, before_verifier=True)]
+                asks = needs_entry or isinstance(step, Pass)
+                enter = lent.enter if asks else lent.enter_if_any
+                bodies += [REFUSE_RECURSION, Look(enter, before_verifier=True)]
                 names = names or ["shardpass"]
                 inside = True
             joins = isinstance(stage, Look) and stage.before_verifier

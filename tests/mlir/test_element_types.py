@@ -36,6 +36,8 @@ from shardpass.mlir.element_types import array_bytes, element_bytes
         ("ui8", 1),
         ("f8E4M3FN", 1),
         ("complex<f32>", 8),
+        ("!quant.uniform<i8:f32, 2.0:15>", 1),
+        ("!quant.uniform<u16<0:9>:f32:0, {2.0:15,1.0}>", 2),
         ("complex<f64>", 16),
         ("!stablehlo.token", 0),
     ],

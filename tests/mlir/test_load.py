@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import stablehlo
 
 from shardpass.diagnostics import ShardingError
 from shardpass.mlir import Module, load
@@ -205,6 +206,16 @@ def test_faults_of_shardings_name_the_argument() -> None:
     assert str(fault.location) == "step.mlir:3:5"
     assert fault.path == "p.é"
     assert fault.help is not None
+
+
+def test_quantized_types_in_every_form() -> None:
+    kind = "tensor<8x!quant.uniform<i8:f32, 2.000000e+00:15>>"
+    text = f"func.func @main(%arg0: {kind}) -> {kind} {{\n  return %arg0 : {kind}\n}}\n"
+    module = load(text)
+    # What is serialized is VHLO afterwards.
+    artifact = stablehlo.serialize_portable_artifact(load(text).ir, stablehlo.get_minimum_version())
+    for source in (module, module.text(), module.bytecode(), artifact):
+        assert str(load(source).arguments[0].type) == kind
 
 
 def test_unknown_dialects_are_refused() -> None:

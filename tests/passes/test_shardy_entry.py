@@ -167,6 +167,15 @@ def test_what_cannot_be_given_is_refused(text: str, slug: str, told: str, pipeli
     assert (caught.value.slug, caught.value.diagnostic.message) == (slug, told)
 
 
+def test_who_asks_for_a_pass_by_name_may_have_it_without_an_entry() -> None:
+    text = MESH + function("a", ADD) + function("b", ADD)
+    result = run_pipeline(load(text), "sdy-close-shardings", needs_entry=False).module
+    assert "@a" in result.text()
+    # A pass of ours has its own mind of the module.
+    with pytest.raises(ShardingError, match="no function @main"):
+        run_pipeline(load(text), "sp-propagate", needs_entry=False)
+
+
 def test_functions_that_shardy_does_not_look_up_need_no_entry() -> None:
     """Tests of passes give functions names of their own; MLIR's own passes run on them all."""
     text = function("a", ADD) + function("b", ADD)
