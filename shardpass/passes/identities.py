@@ -45,8 +45,9 @@ def call_target(op: ir.OpView) -> str | None:
 
 
 def is_sharding_call(op: ir.OpView) -> bool:
-    """Whether ``op`` is a ``@Sharding`` custom call."""
-    return call_target(op) == SHARDING_CALL
+    """Whether ``op`` is a ``@Sharding`` custom call, which has one operand and one result."""
+    is_call = call_target(op) == SHARDING_CALL
+    return is_call and len(op.operands) == len(op.results) == 1
 
 
 def is_annotation(op: ir.OpView) -> bool:
