@@ -47,7 +47,7 @@ from shardpass.mlir import (
     read_mhlo,
     result_attributes,
 )
-from shardpass.passes.region_inlining import callees_of, functions_of
+from shardpass.passes.inlining import callees_of, functions_of
 
 Question = Literal["export", "round trip", "import"]
 Oracle = Literal["export", "import"]

@@ -9,7 +9,7 @@ from jax.extend.mlir.dialects import func, sdy
 
 from shardpass.diagnostics import ShardingError
 from shardpass.mlir import collect, locate
-from shardpass.passes.region_inlining import functions_of, holds_sdy
+from shardpass.passes.inlining import functions_of, holds_sdy
 
 #: Names of axes, those of the outermost region first.
 ManualAxes = tuple[str, ...]

@@ -30,8 +30,8 @@ from shardpass.passes.identities import (
     call_target,
     is_sharding_call,
 )
+from shardpass.passes.inlining import Inliner, callees_of, functions_of
 from shardpass.passes.manual_regions import all_operands
-from shardpass.passes.region_inlining import Inliner, callees_of, functions_of
 
 #: What a call says of the value that it gives.
 Placed = Callable[[ir.OpView], TensorSharding]

@@ -26,7 +26,7 @@ from shardpass.passes.frontend_attributes import (
     sdy_entries,
 )
 from shardpass.passes.identities import call_target, is_sharding_call
-from shardpass.passes.region_inlining import Inliner, callees_of, functions_of, move_body
+from shardpass.passes.inlining import Inliner, callees_of, functions_of, move_body
 from shardpass.passes.round_trip import GLOBAL_TO_LOCAL, LOCAL_TO_GLOBAL, is_body_call
 from shardpass.passes.round_trip_reader import RoundTripReader
 
