@@ -36,7 +36,11 @@ from shardpass.mlir import (
 from shardpass.passes.base import Pass, option
 from shardpass.passes.device_counts import DeviceCounts
 from shardpass.passes.dialect_attributes import is_of_dialect, rewrite_entries
-from shardpass.passes.frontend_attributes import FRONTEND_ATTRIBUTES, without_sdy_attributes
+from shardpass.passes.frontend_attributes import (
+    FRONTEND_ATTRIBUTES,
+    refuse_round_trip,
+    without_sdy_attributes,
+)
 from shardpass.passes.identities import (
     COLLECTIVES,
     CONSTRAINTS,
@@ -70,7 +74,8 @@ class ExportMhlo(Pass):
 
     Leaves alone: ops without a sharding; markers of other kinds, like those of host offloading.
     An error: a function that holds shardings and is called both inside and outside of a manual
-    computation; tiles over another number of devices than the module, or other tiles, are for.
+    computation; tiles over another number of devices than the module, or other tiles, are for;
+    Shardy's notation as strings, which ``sp-import-mhlo`` reads.
     Order: behind ``sp-propagate``; in front of ``sp-prepare-for-xla`` where something else than
     ``shardpass run`` compiles the module, since XLA dies of a sharding on a loop that it rewrites.
     """
@@ -81,6 +86,7 @@ class ExportMhlo(Pass):
 
     def run(self, root: ir.Operation, sink: Sink) -> None:
         """Export ``root``."""
+        refuse_round_trip(root, sink)
         lower = _lowered_by_name if self.v3 else _lowered
         counts = DeviceCounts(num_partitions(root), sink)
         export = _Export(Shardings(root), sink, of_functions(root), lower, counts)

@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from jax.extend.mlir import ir
 
-from shardpass.diagnostics import Diagnostic, ShardingError
-from shardpass.mlir import hearing, locate
+from shardpass.diagnostics import Diagnostic, ShardingError, Sink
+from shardpass.mlir import hearing, locate, mesh_ops
 
 FRONTEND_ATTRIBUTES = "mhlo.frontend_attributes"
 _PREFIX = "xla.sdy."
@@ -33,6 +33,8 @@ RESULT_SHARDINGS: Final = "tuple_results_shardings"
 IN_SHARDINGS: Final = "in_shardings"
 OUT_SHARDINGS: Final = "out_shardings"
 MANUAL_AXES: Final = "manual_axes"
+
+_NO_MESHES: Final = '"{}"'
 
 _BARE_QUOTE = re.compile(r'(?<!\\)"')
 _ESCAPED = re.compile(r"\\(.)")
@@ -98,6 +100,24 @@ def has_sdy_attributes(op: ir.Operation | ir.OpView) -> bool:
     """Whether ``op`` carries entries of Shardy's among its frontend attributes."""
     found = op.attributes.get(FRONTEND_ATTRIBUTES)
     return isinstance(found, ir.DictAttr) and any(e.name.startswith(_PREFIX) for e in found)
+
+
+def is_round_trip(root: ir.Operation) -> bool:
+    """Whether a module has its meshes as strings alone, so that Shardy's passes see none of it."""
+    meshes = sdy_entries(root.attributes).get(MESHES)
+    return meshes is not None and str(meshes) != _NO_MESHES and not any(mesh_ops(root))
+
+
+def refuse_round_trip(root: ir.Operation, sink: Sink) -> None:
+    """Report a module whose annotations are strings that no pass but the import reads."""
+    if is_round_trip(root):
+        sink.error(
+            "already-annotated",
+            "the module has Shardy's notation as strings (xla.sdy.meshes), as XLA carries it "
+            "through HLO",
+            location=locate(root),
+            help="import it first: sp-import-mhlo",
+        )
 
 
 def without_sdy_attributes(op: ir.Operation | ir.OpView) -> None:

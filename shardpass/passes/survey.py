@@ -24,6 +24,7 @@ from shardpass.mlir import (
 )
 from shardpass.passes.base import Look
 from shardpass.passes.chlo_rules import CHLO, ChloRules
+from shardpass.passes.frontend_attributes import refuse_round_trip
 from shardpass.passes.identities import MANUAL_CALLS, SHARDING_CALL
 
 _FUNCTION: Final = func.FuncOp.OPERATION_NAME
@@ -59,6 +60,7 @@ def _survey(root: ir.Operation, sink: Sink) -> None:
     visit(root, look)
     calls.check()
     gspmd.report(sink)
+    refuse_round_trip(root, sink)
 
 
 def _refuse_gspmd(root: ir.Operation, sink: Sink) -> None:
@@ -70,6 +72,7 @@ def _refuse_gspmd(root: ir.Operation, sink: Sink) -> None:
 
     visit(root, look)
     gspmd.report(sink)
+    refuse_round_trip(root, sink)
 
 
 def _refuse_recursion(root: ir.Operation, sink: Sink) -> None:
@@ -80,7 +83,7 @@ def _refuse_recursion(root: ir.Operation, sink: Sink) -> None:
 REFUSE_RECURSION: Final = Look(
     _refuse_recursion, before_verifier=True, asks=frozenset({NO_RECURSION})
 )
-#: An error, if anything in the module is annotated in GSPMD's notation.
+#: An error, if anything in the module is annotated in GSPMD's notation, or in strings.
 REFUSE_GSPMD: Final = Look(_refuse_gspmd, before_verifier=True, asks=frozenset({NO_GSPMD}))
 #: Both; and CHLO's ops are given their sharding rules. Those are well-formed by construction, so
 #: that they cost no run of the verifier.
@@ -138,10 +141,9 @@ class _Gspmd:
             f"the module is annotated in GSPMD's notation already ({what}{more}), and Shardy's "
             "cannot stand beside it",
             location=place,
-            help="run it as it is, since GSPMD reads it; or export it from JAX with Shardy on"
-            if self._manual
-            else "import the old annotations (sp-import-mhlo,sp-propagate), or remove them "
-            "(sp-strip,sp-annotate,sp-propagate), or run it as it is, since GSPMD reads it",
+            help="import the old annotations (sp-import-mhlo,sp-propagate), "
+            f"{'' if self._manual else 'or remove them (sp-strip,sp-annotate,sp-propagate), '}"
+            "or run it as it is, since GSPMD reads it",
         )
 
 

@@ -10,6 +10,7 @@ from jax.extend.mlir.dialects import sdy, stablehlo
 from jaxlib import _jax  # noqa: TID251 - XLA's own exporter, as an oracle.
 
 from shardpass import run, run_pipeline
+from shardpass.diagnostics import ShardingError
 from shardpass.mlir import Module, collect, load, make_context, meshes_of, num_partitions
 from tests.passes.helpers import MESH, faults, shardings
 
@@ -424,3 +425,18 @@ def test_every_fault_is_reported() -> None:
         4,
         5,
     ]
+
+
+@pytest.mark.parametrize(
+    "pass_name", ["sp-export-mhlo", "sp-propagate", "sp-retarget{mesh=x=2}", "sp-partition"]
+)
+def test_no_other_pass_takes_the_strings_for_a_plain_module(pass_name: str) -> None:
+    text = (
+        f"module attributes {{{HEAD}}} {{\n"
+        "  func.func @main(%a: tensor<8xf32>) -> tensor<8xf32> {\n"
+        "    return %a : tensor<8xf32>\n  }\n}\n"
+    )
+    with pytest.raises(ShardingError) as caught:
+        run_pipeline(text, pass_name)
+    (fault,) = caught.value.diagnostics
+    assert (fault.slug, fault.help) == ("already-annotated", "import it first: sp-import-mhlo")
