@@ -17,7 +17,7 @@ from jax.extend.mlir.dialects import stablehlo
 from native_evaluation import evaluate_built, evaluate_text
 
 from shardpass.canon import AxisRef, MeshShape
-from shardpass.passes.replica_groups import groups_along
+from shardpass.passes.meshes.replica_groups import groups_along
 
 
 class InterpretError(Exception):

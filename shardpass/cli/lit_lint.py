@@ -60,7 +60,7 @@ def _count(number: int, what: str) -> str:
 def opt_options() -> dict[str, bool]:
     """The options of ``shardpass opt``, dashes included, and whether each takes a value."""
     from shardpass.cli.opt import opt
-    from shardpass.cli.opt_words import MayHaveValue
+    from shardpass.cli.opt.words import MayHaveValue
 
     options = {"-h": False, "--help": False}
     for parameter in opt.params:

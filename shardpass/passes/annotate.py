@@ -42,7 +42,7 @@ from shardpass.partition_rules.mesh_text import parse_mesh
 from shardpass.passes.aliases import check_aliases
 from shardpass.passes.base import Pass, Stage, option
 from shardpass.passes.option_text import one_of
-from shardpass.passes.survey import REFUSE_GSPMD
+from shardpass.passes.shardy.survey import REFUSE_GSPMD
 
 _MOST_NAMES = 8
 #: Ops whose regions hold ordinary values. Other regions (of a reduction, a sort, a scatter) are

@@ -10,11 +10,11 @@ from jax.extend.mlir import ir
 
 from shardpass.diagnostics import Sink
 from shardpass.passes.base import Pass, Stage
-from shardpass.passes.combining import WARN_OF_COMBINERS, drop_repeated_reductions
-from shardpass.passes.expansion import expand, without
-from shardpass.passes.propagated import REFUSE_UNPROPAGATED
-from shardpass.passes.survey import SURVEY
-from shardpass.passes.whole_values import say_what_collectives_take
+from shardpass.passes.partitioning.combining import WARN_OF_COMBINERS, drop_repeated_reductions
+from shardpass.passes.partitioning.propagated import REFUSE_UNPROPAGATED
+from shardpass.passes.partitioning.whole_values import say_what_collectives_take
+from shardpass.passes.shardy.expansion import expand, without
+from shardpass.passes.shardy.survey import SURVEY
 
 _PIPELINE: Final = "sdy-export-pipeline{enable-insert-explicit-collectives=true}"
 _INSERTION: Final = "sdy-insert-explicit-reshards"

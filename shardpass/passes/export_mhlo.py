@@ -34,9 +34,9 @@ from shardpass.mlir import (
     write_mhlo,
 )
 from shardpass.passes.base import Pass, option
-from shardpass.passes.device_counts import DeviceCounts
 from shardpass.passes.dialect_attributes import is_of_dialect, rewrite_entries
-from shardpass.passes.frontend_attributes import (
+from shardpass.passes.gspmd.device_counts import DeviceCounts
+from shardpass.passes.gspmd.frontend_attributes import (
     FRONTEND_ATTRIBUTES,
     refuse_round_trip,
     without_sdy_attributes,
@@ -52,7 +52,7 @@ from shardpass.passes.identities import (
     replace_by_operand,
 )
 from shardpass.passes.manual_axes import ManualAxes, axes_of, of_functions
-from shardpass.passes.replica_groups import REPLICA_GROUPS, list_replica_groups
+from shardpass.passes.meshes.replica_groups import REPLICA_GROUPS, list_replica_groups
 
 _MANUAL = sdy.ManualComputationOp.OPERATION_NAME
 _FUNCTION = func.FuncOp.OPERATION_NAME

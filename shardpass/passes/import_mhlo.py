@@ -40,20 +40,20 @@ from shardpass.mlir import (
 )
 from shardpass.partition_rules.mesh_text import parse_mesh
 from shardpass.passes.base import Look, Pass, Stage, option
-from shardpass.passes.flatten_tuples import flatten
+from shardpass.passes.gspmd.flatten_tuples import flatten
+from shardpass.passes.gspmd.manual_import import ManualImport
+from shardpass.passes.gspmd.round_trip import RoundTrip
+from shardpass.passes.gspmd.round_trip_reader import RoundTripReader
+from shardpass.passes.gspmd.round_trip_regions import RoundTripRegions
+from shardpass.passes.gspmd.unspecified_dims import opened, unspecified_dims
+from shardpass.passes.gspmd.written_shardings import WrittenShardings
 from shardpass.passes.identities import (
     MANUAL_CALLS,
     call_target,
     is_sharding_call,
 )
-from shardpass.passes.manual_import import ManualImport
-from shardpass.passes.round_trip import RoundTrip
-from shardpass.passes.round_trip_reader import RoundTripReader
-from shardpass.passes.round_trip_regions import RoundTripRegions
-from shardpass.passes.survey import REFUSE_RECURSION
-from shardpass.passes.unspecified_dims import opened, unspecified_dims
+from shardpass.passes.shardy.survey import REFUSE_RECURSION
 from shardpass.passes.verify import Verify
-from shardpass.passes.written_shardings import WrittenShardings
 from shardpass.sharding import as_mesh_shape
 
 

@@ -14,7 +14,7 @@ from shardpass.canon import MeshShape, refined_mesh
 from shardpass.diagnostics import ShardingError, Sink, did_you_mean
 from shardpass.mlir import locate, meshes_of
 from shardpass.passes.base import Pass, option
-from shardpass.passes.mesh_plan import MeshPlan, Spoken, place_of, spoken_of, try_all
+from shardpass.passes.meshes.mesh_plan import MeshPlan, Spoken, place_of, spoken_of, try_all
 
 # As XLA's importer and its own pass call axes that nobody named (`_axis_0`), and others (`axis_0`).
 _INFERRED = re.compile(r"_.*|axis_\d+")

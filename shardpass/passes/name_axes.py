@@ -14,8 +14,8 @@ from shardpass.diagnostics import Diagnostic, ShardingError, Sink
 from shardpass.mlir import locate, meshes_of
 from shardpass.partition_rules.mesh_text import parse_mesh
 from shardpass.passes.base import Pass, Stage, option
-from shardpass.passes.mesh_plan import MeshPlan, Spoken, mesh_option, place_of, spoken_of
-from shardpass.passes.survey import REFUSE_GSPMD
+from shardpass.passes.meshes.mesh_plan import MeshPlan, Spoken, mesh_option, place_of, spoken_of
+from shardpass.passes.shardy.survey import REFUSE_GSPMD
 
 # The orders of the user's axes that are tried where the one that was given does not fit.
 _MOST_ORDERS = 24

@@ -16,22 +16,22 @@ from shardpass.mlir import (
     operations,
 )
 from shardpass.passes.base import Look, Pass, Stage, option
-from shardpass.passes.chlo_calls import hide_chlo, show_chlo
-from shardpass.passes.combining import drop_repeated_reductions
-from shardpass.passes.expansion import expand, set_option
 from shardpass.passes.explicit_collectives import LIFT_MESHES, native_passes
 from shardpass.passes.inlining import inline_calls
-from shardpass.passes.local_program import Signature
-from shardpass.passes.partition_faults import (
+from shardpass.passes.meshes.replica_groups import REPLICA_GROUPS, list_replica_groups
+from shardpass.passes.partitioning.chlo_calls import hide_chlo, show_chlo
+from shardpass.passes.partitioning.combining import drop_repeated_reductions
+from shardpass.passes.partitioning.faults import (
     CONVERTER,
     knows_control_flow,
     refuse_before_conversion,
     refuse_before_exchange,
 )
-from shardpass.passes.propagated import REFUSE_UNPROPAGATED
-from shardpass.passes.replica_groups import REPLICA_GROUPS, list_replica_groups
-from shardpass.passes.survey import REFUSE_GSPMD
-from shardpass.passes.whole_values import say_what_collectives_take, say_whole
+from shardpass.passes.partitioning.local_program import Signature
+from shardpass.passes.partitioning.propagated import REFUSE_UNPROPAGATED
+from shardpass.passes.partitioning.whole_values import say_what_collectives_take, say_whole
+from shardpass.passes.shardy.expansion import expand, set_option
+from shardpass.passes.shardy.survey import REFUSE_GSPMD
 
 _RESOLVE: Final = "sdy-resolve-permutation-factors"
 _TO_COLLECTIVES: Final = "sdy-reshard-to-collectives"

@@ -22,8 +22,8 @@ from shardpass.passes.given import fill_in
 from shardpass.passes.option_text import make_pass
 from shardpass.passes.pipeline_text import NestText, PassText, parse_pipeline
 from shardpass.passes.registry import Registry
-from shardpass.passes.shardy_entry import EntryAsMain, needs_main
-from shardpass.passes.survey import REFUSE_RECURSION
+from shardpass.passes.shardy.entry import EntryAsMain, needs_main
+from shardpass.passes.shardy.survey import REFUSE_RECURSION
 
 #: One thing to run: a pass of ours, or MLIR's text for native ones.
 Step = Pass | str

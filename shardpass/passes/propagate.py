@@ -10,10 +10,10 @@ from jax.extend.mlir import ir
 
 from shardpass.diagnostics import Sink
 from shardpass.passes.base import Look, Pass, Stage, option
-from shardpass.passes.expansion import expand, set_option, without
-from shardpass.passes.hindsight import Hindsight
 from shardpass.passes.option_text import one_of
-from shardpass.passes.survey import SURVEY
+from shardpass.passes.shardy.expansion import expand, set_option, without
+from shardpass.passes.shardy.hindsight import Hindsight
+from shardpass.passes.shardy.survey import SURVEY
 
 _PIPELINE = "sdy-propagation-pipeline"
 

@@ -26,19 +26,19 @@ from shardpass.mlir import (
 )
 from shardpass.partition_rules.mesh_text import parse_mesh
 from shardpass.passes.aliases import check_aliases
-from shardpass.passes.baked_devices import report_baked_devices
 from shardpass.passes.base import Pass, Stage, option
 from shardpass.passes.identities import COLLECTIVES
-from shardpass.passes.mesh_plan import (
+from shardpass.passes.meshes.baked_devices import report_baked_devices
+from shardpass.passes.meshes.mesh_plan import (
     mesh_option,
     place_of,
     replace_meshes,
     spoken_of,
     tell_of_dropped_notes,
 )
+from shardpass.passes.meshes.respell import Respell, Role, Said, Subject
 from shardpass.passes.option_text import one_of
-from shardpass.passes.respell import Respell, Role, Said, Subject
-from shardpass.passes.survey import REFUSE_GSPMD
+from shardpass.passes.shardy.survey import REFUSE_GSPMD
 
 #: Values that have to stay as they are cut, since ops around them rely on it.
 _FIXED = (Role.REGION, Role.COLLECTIVE)

@@ -24,7 +24,7 @@ from shardpass.passes.dialect_attributes import (
     rewrite_entries,
     without_dialect_attributes,
 )
-from shardpass.passes.frontend_attributes import without_sdy_attributes, without_sdy_entries
+from shardpass.passes.gspmd.frontend_attributes import without_sdy_attributes, without_sdy_entries
 from shardpass.passes.identities import (
     MANUAL_CALLS,
     call_target,

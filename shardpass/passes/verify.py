@@ -33,7 +33,7 @@ from shardpass.mlir import (
 )
 from shardpass.passes.aliases import check_aliases
 from shardpass.passes.base import Look, Pass, Stage
-from shardpass.passes.frontend_attributes import SHARDING, sdy_entries
+from shardpass.passes.gspmd.frontend_attributes import SHARDING, sdy_entries
 from shardpass.passes.identities import (
     CONSTRAINTS,
     MANUAL_CALLS,

@@ -1,6 +1,6 @@
 """Dumps between passes, taken from all that a process wrote to standard error."""
 
-from shardpass.cli.opt_ir_printing import EVERY, IrPrinting, dumps, without_steps_between
+from shardpass.cli.opt.ir_printing import EVERY, IrPrinting, dumps, without_steps_between
 
 BEFORE = """\
 // -----// IR Dump Before CSEPass: cse //----- //

@@ -5,10 +5,11 @@ from __future__ import annotations
 import click
 import pytest
 
-from shardpass.cli.opt import opt, request_of
-from shardpass.cli.opt_ir_printing import EVERY
-from shardpass.cli.opt_words import files_and_passes
-from shardpass.cli.opt_work import Request
+from shardpass.cli.opt import opt
+from shardpass.cli.opt.command import request_of
+from shardpass.cli.opt.ir_printing import EVERY
+from shardpass.cli.opt.words import files_and_passes
+from shardpass.cli.opt.work import Request
 
 
 def read(*words: str) -> tuple[list[str], Request]:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardpass.cli.opt_parts import BORDER, parts_of
+from shardpass.cli.opt.parts import BORDER, parts_of
 
 
 def test_a_file_that_is_not_cut_is_one_part() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardpass.cli.opt_reproducer import Reproducer, command, read_reproducer, with_reproducer
+from shardpass.cli.opt.reproducer import Reproducer, command, read_reproducer, with_reproducer
 from shardpass.diagnostics import ShardingError
 from shardpass.mlir import load
 

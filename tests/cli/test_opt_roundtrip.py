@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shardpass.cli.opt_output import Printing
-from shardpass.cli.opt_roundtrip import check_roundtrip, with_numbered_resources
+from shardpass.cli.opt.output import Printing
+from shardpass.cli.opt.roundtrip import check_roundtrip, with_numbered_resources
 from shardpass.diagnostics import ShardingError
 from shardpass.mlir.module import parse
 from tests.cli.test_opt_reproducer import WITH_RESOURCES

@@ -9,7 +9,7 @@ import pytest
 from shardpass.diagnostics import ShardingError
 from shardpass.mlir import load
 from shardpass.passes import run_pipeline
-from shardpass.passes.chlo_rules import _ELEMENTWISE
+from shardpass.passes.shardy.chlo_rules import _ELEMENTWISE
 
 _TO_BOOL = {"chlo.is_inf", "chlo.is_neg_inf", "chlo.is_pos_inf"}
 _TWO_OPERANDS = {"chlo.mulhi", "chlo.next_after", "chlo.polygamma", "chlo.zeta"}

@@ -11,7 +11,7 @@ from jax.extend.mlir.dialects import sdy, stablehlo
 from shardpass import run, run_pipeline
 from shardpass.canon import AxisRef, MeshShape
 from shardpass.mlir import Module, collect, load
-from shardpass.passes.replica_groups import groups_along
+from shardpass.passes.meshes.replica_groups import groups_along
 from tests.passes.helpers import MESH, faults
 from tests.passes.manual import A, B, lowered, nested, product
 

@@ -14,7 +14,7 @@ import pytest
 from shardpass.diagnostics import ShardingError
 from shardpass.mlir import argument_attributes, load, operations
 from shardpass.passes import run_pipeline
-from shardpass.passes.partition_faults import knows_control_flow
+from shardpass.passes.partitioning.faults import knows_control_flow
 from shardpass.runtime.child import in_child
 from tests.passes import partitioned
 from tests.passes.helpers import MESH, faults, said

@@ -5,7 +5,7 @@ import pytest
 from shardpass import MeshShape
 from shardpass.mlir import load, num_partitions
 from shardpass.passes import run_pipeline
-from shardpass.passes.mesh_plan import spoken_of
+from shardpass.passes.meshes.mesh_plan import spoken_of
 from tests.passes.helpers import faults, said
 
 MESH = 'sdy.mesh @mesh = <["x"=2, "y"=4, "z"=4]>\n'

@@ -22,7 +22,10 @@ STRIP = (
     "import the old annotations (sp-import-mhlo,sp-propagate), or remove them "
     "(sp-strip,sp-annotate,sp-propagate), or run it as it is, since GSPMD reads it"
 )
-AS_IT_IS = "run it as it is, since GSPMD reads it; or export it from JAX with Shardy on"
+AS_IT_IS = (
+    "import the old annotations (sp-import-mhlo,sp-propagate), or run it as it is, since GSPMD "
+    "reads it"
+)
 
 
 def program(body: str, result: str = "", callee: str = "") -> str:
@@ -98,7 +101,7 @@ def test_propagation_asks_before_shardy_runs(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_looks_that_ask_the_same_walk_once(monkeypatch: pytest.MonkeyPatch) -> None:
     from shardpass.mlir import walk
-    from shardpass.passes import survey
+    from shardpass.passes.shardy import survey
 
     walks: list[str] = []
     visit = walk.visit

@@ -15,10 +15,10 @@ from pathlib import Path
 
 from shardpass.cli.console import Console
 from shardpass.cli.guard import FAILED, Attempt, attempted, imports
-from shardpass.cli.opt_ir_printing import TRACE, dumps
-from shardpass.cli.opt_parts import Part, parts_of
-from shardpass.cli.opt_reproducer import Reproducer, command, new_path, with_reproducer
-from shardpass.cli.opt_work import Request, Source, in_hand, work
+from shardpass.cli.opt.ir_printing import TRACE, dumps
+from shardpass.cli.opt.parts import Part, parts_of
+from shardpass.cli.opt.reproducer import Reproducer, command, new_path, with_reproducer
+from shardpass.cli.opt.work import Request, Source, in_hand, work
 from shardpass.diagnostics import Diagnostic, Severity, ShardingError, SourceLocation
 
 

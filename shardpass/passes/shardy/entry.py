@@ -5,7 +5,7 @@ They abort the process, or touch memory that is not there, where
 * a module of several functions has no public ``@main``: its functions are looked up from there, and
   a pipeline drops private ones that nobody calls;
 * a function is declared without a body;
-* functions call themselves (:data:`shardpass.passes.survey.REFUSE_RECURSION`).
+* functions call themselves (:data:`shardpass.passes.shardy.survey.REFUSE_RECURSION`).
 
 Both supported jaxlibs were tried with each pass and each of these.
 """

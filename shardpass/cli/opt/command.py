@@ -11,13 +11,13 @@ import click
 
 from shardpass.cli.console import Console
 from shardpass.cli.guard import FAILED, USAGE, console_of, guarded
-from shardpass.cli.opt_files import Run, batch_outputs, run_batch
-from shardpass.cli.opt_ir_printing import EVERY, IrPrinting
-from shardpass.cli.opt_list import list_passes
-from shardpass.cli.opt_output import Output, Printing
-from shardpass.cli.opt_parts import BORDER
-from shardpass.cli.opt_words import LikeMlirOpt, MayHaveValue, files_and_passes
-from shardpass.cli.opt_work import Request, Source
+from shardpass.cli.opt.files import Run, batch_outputs, run_batch
+from shardpass.cli.opt.ir_printing import EVERY, IrPrinting
+from shardpass.cli.opt.listing import list_passes
+from shardpass.cli.opt.output import Output, Printing
+from shardpass.cli.opt.parts import BORDER
+from shardpass.cli.opt.words import LikeMlirOpt, MayHaveValue, files_and_passes
+from shardpass.cli.opt.work import Request, Source
 from shardpass.cli.options import console_options, emit_option, example
 from shardpass.cli.streams import STANDARD_INPUT, read_standard_input
 from shardpass.diagnostics import ShardingError

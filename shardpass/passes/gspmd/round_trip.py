@@ -1,9 +1,9 @@
 """Shardy's notation in XLA's round-trip form, read back.
 
 XLA carries Shardy's meshes, shardings and rules through HLO as strings in frontend attributes
-(:mod:`shardpass.passes.frontend_attributes`), and Shardy's ops as custom calls. ``jax.export`` of
-2024 and 2025 wrote files so, and every dump of HLO has them. Beside them stands the same in
-``mhlo.sharding``, for a partitioner that does not know better.
+(:mod:`shardpass.passes.gspmd.frontend_attributes`), and Shardy's ops as custom calls.
+``jax.export`` of 2024 and 2025 wrote files so, and every dump of HLO has them. Beside them stands
+the same in ``mhlo.sharding``, for a partitioner that does not know better.
 
 jaxlib 0.12 carries shardings as named (V3) ``mhlo.sharding`` instead; rules, groups and barriers
 stay as they were.
@@ -33,8 +33,8 @@ from shardpass.mlir import (
     set_result_attributes,
     with_entry,
 )
-from shardpass.passes.flatten_tuples import flatten
-from shardpass.passes.frontend_attributes import (
+from shardpass.passes.gspmd.flatten_tuples import flatten
+from shardpass.passes.gspmd.frontend_attributes import (
     ARGUMENT_SHARDINGS,
     DIRECTION,
     FRONTEND_ATTRIBUTES,
@@ -50,10 +50,10 @@ from shardpass.passes.frontend_attributes import (
     without_sdy_attributes,
     without_sdy_entries,
 )
+from shardpass.passes.gspmd.round_trip_reader import RoundTripReader, fits
+from shardpass.passes.gspmd.unspecified_dims import opened, unspecified_dims
+from shardpass.passes.gspmd.written_shardings import WrittenShardings
 from shardpass.passes.identities import MANUAL_CALLS, SHARDING_CALL, call_target
-from shardpass.passes.round_trip_reader import RoundTripReader, fits
-from shardpass.passes.unspecified_dims import opened, unspecified_dims
-from shardpass.passes.written_shardings import WrittenShardings
 
 RESULT_CALL: Final = "xla.sdy.FuncResultSharding"
 GROUP_CALL: Final = "xla.sdy.ShardingGroup"
@@ -192,7 +192,7 @@ class RoundTrip:
         noted = sdy_entries(op.attributes)
         target = call_target(op)
         if target in _BORDERS or is_body_call(op):
-            return  # For :mod:`shardpass.passes.round_trip_regions`.
+            return  # For :mod:`shardpass.passes.gspmd.round_trip_regions`.
         if target == RESULT_CALL:
             results.append(op)
         elif target == GROUP_CALL:

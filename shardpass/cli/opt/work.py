@@ -20,11 +20,11 @@ from shardpass.cli.guard import (
     mark,
     reading_the_command_line,
 )
-from shardpass.cli.opt_ir_printing import EVERY, IrPrinting, without_steps_between
-from shardpass.cli.opt_output import Output
-from shardpass.cli.opt_parts import Part, parts_of
-from shardpass.cli.opt_reproducer import read_reproducer
-from shardpass.cli.opt_roundtrip import check_roundtrip
+from shardpass.cli.opt.ir_printing import EVERY, IrPrinting, without_steps_between
+from shardpass.cli.opt.output import Output
+from shardpass.cli.opt.parts import Part, parts_of
+from shardpass.cli.opt.reproducer import read_reproducer
+from shardpass.cli.opt.roundtrip import check_roundtrip
 from shardpass.diagnostics import Diagnostic, Severity, ShardingError, SourceLocation, did_you_mean
 
 if TYPE_CHECKING:

@@ -20,11 +20,11 @@ from shardpass.canon.axes import DimSharding
 from shardpass.canon.shapes import sizes_that_fit
 from shardpass.diagnostics import Sink
 from shardpass.mlir import locate, operations
-from shardpass.passes.chlo_calls import hidden_name
-from shardpass.passes.chlo_rules import RULE
-from shardpass.passes.combining import wrongly_combined
-from shardpass.passes.expansion import expand
-from shardpass.passes.placements import Placements
+from shardpass.passes.partitioning.chlo_calls import hidden_name
+from shardpass.passes.partitioning.combining import wrongly_combined
+from shardpass.passes.partitioning.placements import Placements
+from shardpass.passes.shardy.chlo_rules import RULE
+from shardpass.passes.shardy.expansion import expand
 
 #: The native pass that writes the per-device program.
 CONVERTER: Final = "sdy-convert-global-to-local"

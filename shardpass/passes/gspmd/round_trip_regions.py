@@ -19,16 +19,16 @@ from jax.extend.mlir.dialects import func, sdy
 from shardpass.canon import HloSharding, TensorSharding
 from shardpass.diagnostics import ShardingError, Sink
 from shardpass.mlir import MHLO_SHARDING, locate, operations, read_mhlo
-from shardpass.passes.frontend_attributes import (
+from shardpass.passes.gspmd.frontend_attributes import (
     IN_SHARDINGS,
     MANUAL_AXES,
     OUT_SHARDINGS,
     sdy_entries,
 )
+from shardpass.passes.gspmd.round_trip import GLOBAL_TO_LOCAL, LOCAL_TO_GLOBAL, is_body_call
+from shardpass.passes.gspmd.round_trip_reader import RoundTripReader
 from shardpass.passes.identities import call_target, is_sharding_call
 from shardpass.passes.inlining import Inliner, callees_of, functions_of, move_body
-from shardpass.passes.round_trip import GLOBAL_TO_LOCAL, LOCAL_TO_GLOBAL, is_body_call
-from shardpass.passes.round_trip_reader import RoundTripReader
 
 #: Shardings as the attribute of a manual computation.
 Written = Callable[[Sequence[TensorSharding]], ir.Attribute]

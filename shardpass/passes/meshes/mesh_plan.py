@@ -17,7 +17,7 @@ from jax.extend.mlir.dialects import sdy
 from shardpass.canon import AxisRef, MeshShape, Respelling, TensorSharding
 from shardpass.diagnostics import Diagnostic, ShardingError, Sink
 from shardpass.mlir import declare_mesh, free_mesh_name, locate, mesh_ops, meshes_of
-from shardpass.passes.respell import Respell, Role, Said, Subject
+from shardpass.passes.meshes.respell import Respell, Role, Said, Subject
 from shardpass.sharding import as_mesh_shape
 
 #: The same mesh again, as JAX writes it beside Shardy's for StableHLO's collectives.

@@ -23,9 +23,9 @@ from shardpass.mlir import (
     visit,
 )
 from shardpass.passes.base import Look
-from shardpass.passes.chlo_rules import CHLO, ChloRules
-from shardpass.passes.frontend_attributes import refuse_round_trip
+from shardpass.passes.gspmd.frontend_attributes import refuse_round_trip
 from shardpass.passes.identities import MANUAL_CALLS, SHARDING_CALL
+from shardpass.passes.shardy.chlo_rules import CHLO, ChloRules
 
 _FUNCTION: Final = func.FuncOp.OPERATION_NAME
 _CUSTOM_CALL: Final = "stablehlo.custom_call"

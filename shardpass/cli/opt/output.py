@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from shardpass.cli.opt_parts import BORDER
+from shardpass.cli.opt.parts import BORDER
 from shardpass.diagnostics import Diagnostic, ShardingError
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from shardpass.cli.opt_output import Printing
+from shardpass.cli.opt.output import Printing
 from shardpass.diagnostics import ShardingError, SourceLocation
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from shardpass.mlir import (
     set_result_attributes,
     with_entry,
 )
-from shardpass.passes.placements import Placements
+from shardpass.passes.partitioning.placements import Placements
 
 
 class Signature:

@@ -13,8 +13,8 @@ from jax.extend.mlir import ir
 
 from shardpass.diagnostics import Sink
 from shardpass.mlir import SDY_SHARDING, operations
-from shardpass.passes.chlo_rules import CHLO, RULE, ChloRules
 from shardpass.passes.identities import call_target
+from shardpass.passes.shardy.chlo_rules import CHLO, RULE, ChloRules
 
 _CALL: Final = "stablehlo.custom_call"
 _NAME: Final = "shardpass.name"

@@ -12,7 +12,7 @@ from jax.extend.mlir.dialects import sdy
 from shardpass.canon import MeshShape, TensorSharding
 from shardpass.diagnostics import ShardingError
 from shardpass.mlir import Shardings, locate, meshes_of
-from shardpass.passes.frontend_attributes import MESHES, read_entry
+from shardpass.passes.gspmd.frontend_attributes import MESHES, read_entry
 
 _OLD_MESH: Final = re.compile(r"#sdy\.mesh<(\".*)>")
 

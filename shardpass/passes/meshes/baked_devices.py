@@ -13,8 +13,8 @@ from jax.extend.mlir import ir
 
 from shardpass.diagnostics import Sink
 from shardpass.mlir import ADVANCE, locate, visit
-from shardpass.passes.frontend_attributes import has_sdy_attributes
-from shardpass.passes.replica_groups import BY_AXES, REPLICA_GROUPS
+from shardpass.passes.gspmd.frontend_attributes import has_sdy_attributes
+from shardpass.passes.meshes.replica_groups import BY_AXES, REPLICA_GROUPS
 
 _PARTITION_ID: Final = "stablehlo.partition_id"
 _PAIRS: Final = "source_target_pairs"

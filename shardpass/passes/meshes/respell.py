@@ -43,7 +43,7 @@ from shardpass.mlir import (
     with_entry,
 )
 from shardpass.passes.identities import CONSTRAINTS
-from shardpass.passes.replica_groups import BY_AXES, read_axes, write_axes
+from shardpass.passes.meshes.replica_groups import BY_AXES, read_axes, write_axes
 
 _FUNCTION: Final = func.FuncOp.OPERATION_NAME
 _CONSTRAINTS: Final = frozenset(kind.OPERATION_NAME for kind in CONSTRAINTS)

@@ -18,7 +18,7 @@ from shardpass.diagnostics import Sink
 from shardpass.mlir import SDY_SHARDING, arguments_of, collect, locate, operations
 from shardpass.passes.base import Look
 from shardpass.passes.identities import MARKS
-from shardpass.passes.placements import Placement, Placements
+from shardpass.passes.partitioning.placements import Placement, Placements
 
 _HELP: Final = "run sp-propagate first"
 #: Ops that propagation consumes.
