@@ -71,7 +71,7 @@ def test_options_stand_anywhere_and_take_one_dash_or_two(dashes: str) -> None:
     assert request.ir_printing.after == {"cse", "sp-strip", "canonicalize"}
     assert request.ir_printing.before == {EVERY}
     output = request.output
-    assert (output.path, output.border, output.emit) == ("x.mlir", "// ===", "text")
+    assert (output.path, output.border, output.form()) == ("x.mlir", "// ===", "text")
     assert (output.printing.debug_info, output.printing.elements_limit) == (True, 4)
 
 
@@ -115,10 +115,20 @@ def test_printing_only_changes_is_printing_behind_all() -> None:
         (["--emit=bytecode"], "bytecode"),
         (["-o", "x.mlirbc"], "bytecode"),
         (["-o", "x.mlirbc", "--emit=text"], "text"),
+        (["-o", "x.hlo"], "hlo"),
+        (["--emit=portable=1.9.0"], "portable=1.9.0"),
     ],
 )
 def test_the_form_of_the_output(words: list[str], emit: str) -> None:
-    assert read(*words)[1].output.emit == emit
+    assert read(*words)[1].output.form() == emit
+
+
+def test_an_exported_function_stays_one_where_the_name_says_nothing_else() -> None:
+    forms = [
+        read(*words)[1].output.form("exported")
+        for words in (["-o", "x"], ["-o", "x.mlir"], ["--batch", "-o", "x"], [])
+    ]
+    assert forms == ["exported", "text", "exported", "text"]
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ class Output:
           ShardingError: as :meth:`shardpass.Module.to_bytes`; ``usage`` for a version of bytecode
             that MLIR does not write.
         """
-        emit = self._emit(module.form)
+        emit = self.form(module.form)
         if emit == "text":
             return self.printing.text(module).encode(errors="surrogateescape")
         if emit == "bytecode":
@@ -82,7 +82,8 @@ class Output:
 
         return module.to_bytes(emit, warn=lambda lost: console().report([lost]))
 
-    def _emit(self, read_as: Form | None) -> Emit:
+    def form(self, read_as: Form | None = None) -> Emit:
+        """The form of a module that was read as ``read_as``."""
         from shardpass.mlir.forms import form_for
 
         if self.emit is not None or self.path in (None, "-"):
@@ -128,5 +129,5 @@ class Output:
         Raises:
           ShardingError: ``usage``, for several modules where the form holds one.
         """
-        if parts > 1 and (emit := self._emit(None)) != "text":
+        if parts > 1 and (emit := self.form()) != "text":
             raise ShardingError("usage", f"{emit} holds one module, and the file has {parts} parts")
