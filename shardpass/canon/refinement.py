@@ -57,12 +57,14 @@ def common_mesh(shardings: Iterable[HloSharding]) -> MeshShape | None:
     cuts: dict[int, HloSharding] = {}
     for (sharding, _), group in zip(tiled, groups, strict=True):
         if group is None:
+            others = [other for other, _ in tiled if other != sharding]
             raise ShardingError(
                 "not-expressible",
-                f"no mesh has both {sharding.describe()} and {tiled[0][0].describe()} for axes: "
+                f"no mesh has both {sharding.describe()} and {others[0].describe()} for axes: "
                 "their devices are in orders that do not go together"
-                if len(tiled) > 1
+                if others
                 else f"no mesh has {sharding.describe()} for axes",
+                help="import the values apart, or change one of the two" if others else None,
             )
         for mode in _told_apart(sharding, group):
             for cut in (mode[1], mode[0] * mode[1]):

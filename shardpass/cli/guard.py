@@ -32,6 +32,9 @@ _MARK = "\0"
 #: That an output is in its place.
 _WRITTEN = "written"
 
+#: How a pipeline notes on an exception which pass it comes from.
+RAISED_IN = "raised in "
+
 _current = Console()
 
 
@@ -227,12 +230,15 @@ def internal_fault(error: Exception) -> Diagnostic:
         import traceback
 
         _current.write("".join(traceback.format_exception(error)))
+    notes = tuple(getattr(error, "__notes__", ()))
+    foreign = next((n for n in notes if n.startswith(RAISED_IN) and "sp-" not in n), None)
+    whose = foreign.removeprefix(RAISED_IN) if foreign else "shardpass"
     return Diagnostic(
         Severity.ERROR,
         "internal",
         f"{type(error).__name__}: {' '.join(str(error).split())}",
-        notes=tuple(getattr(error, "__notes__", ())),
-        help="this is a fault of shardpass; SHARDPASS_TRACEBACK=1 shows where it comes from",
+        notes=notes,
+        help=f"this is a fault of {whose}; SHARDPASS_TRACEBACK=1 shows where it comes from",
     )
 
 

@@ -61,7 +61,7 @@ emit_option = click.option(
     type=FormToWrite(),
     help="The form of the output, portable=1.9.0 with a version of StableHLO. If not said: what "
     "the name ends in (.mlir text, .mlirbc bytecode, .hlo and .hlo.pb HLO), else exported if that "
-    "was read, else text.",
+    "was read, else text; and text on standard output.",
 )
 
 devices_option = click.option(

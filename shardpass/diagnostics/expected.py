@@ -18,6 +18,7 @@ compared only in a file that expects some. Source: MLIR's ``SourceMgrDiagnosticV
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
@@ -216,8 +217,26 @@ def _missing_regex(text: str) -> str | None:
     return None
 
 
+#: POSIX classes, which MLIR's regexes have and Python's have not.
+_CLASSES = {
+    "alnum": "0-9A-Za-z",
+    "alpha": "A-Za-z",
+    "blank": r" \t",
+    "digit": "0-9",
+    "lower": "a-z",
+    "punct": re.escape(string.punctuation),
+    "space": r"\s",
+    "upper": "A-Z",
+    "word": r"\w",
+    "xdigit": "0-9A-Fa-f",
+}
+_CLASS = re.compile(rf"\[:({'|'.join(_CLASSES)}):\]")
+
+
 def _pattern(text: str, *, is_regex: bool) -> re.Pattern[str]:
     if not is_regex:
         return re.compile(re.escape(text))
     pieces = re.split(r"\{\{(.*?)\}\}", text)
+    for index in range(1, len(pieces), 2):
+        pieces[index] = _CLASS.sub(lambda found: _CLASSES[found[1]], pieces[index])
     return re.compile("".join(f"(?:{p})" if i % 2 else re.escape(p) for i, p in enumerate(pieces)))

@@ -135,4 +135,6 @@ def _python_path() -> list[str]:
     home = Path(__file__).resolve().parents[2]
     installed = [Path(sysconfig.get_path(key)).resolve() for key in ("purelib", "platlib")]
     own = [] if home in installed else [str(home)]
-    return [*own, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    # Tests run in folders of their own, where a relative path says something else.
+    paths = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    return [*own, *map(os.path.abspath, paths)]

@@ -24,7 +24,7 @@ _PROSE = {"NOTE", "COM", "TODO", "FIXME", "XXX", "HACK", "WARNING", "IMPORTANT"}
 _COMMENT = re.compile(r"(?://+|#(?=\s)|^#|^;+)\s*(?P<text>.*)$")
 _WORD = re.compile(
     r"(?P<word>[A-Za-z][A-Za-z_-]*?(?:-COUNT-\d+)?)"
-    r"(?P<literal>\{[A-Z]+\})?(?P<colon>\s*:)?(?=[^\w-]|$)"
+    r"(?P<literal>\{[A-Z]+\})?(?:(?P<colon>\s*:)|(?=[^\w-]|$))"
 )
 _EXPECTED = re.compile(r"(?P<word>\bexp\w*-(?:err|warn|rem|note)\w*(?:-re)?)(?P<rest>.*)$")
 _EXPECTED_FORM = re.compile(r"\s*(@([+-]\d+|above|below|unknown))?\s*\{\{.*\}\}\s*$")

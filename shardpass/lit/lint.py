@@ -32,14 +32,18 @@ _MARKER = "// -----"
 def lint_file(path: Path) -> list[Diagnostic]:
     """All faults of one test, by line; each is an error with the line that it is about.
 
+    Not being text is one as well.
+
     Raises:
-      ShardingError: ``unreadable``.
+      ShardingError: ``unreadable``, for a file that cannot be opened.
     """
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = "not text in UTF-8" if isinstance(error, ValueError) else error.strerror
-        raise ShardingError("unreadable", f"cannot read {shown(path)}: {reason}") from error
+    except UnicodeDecodeError:
+        why = f"cannot read {shown(path)}: not text in UTF-8"
+        return [Diagnostic(Severity.ERROR, "unreadable", why)]
+    except OSError as error:
+        raise ShardingError("unreadable", f"cannot read {shown(path)}: {error.strerror}") from error
     return lint_text(path, text)
 
 
@@ -105,6 +109,8 @@ def _run_faults(run: Run) -> Iterator[str]:
     for position, segment in enumerate(segments):
         if segment.joint == "||":
             yield "|| hides a failure"
+        if segment.joint == ";":
+            yield "; hides a failure of what stands in front of it: write &&"
         words = [w for w in segment.text.split() if w not in ("not", "env") and "=" not in w]
         if words and words[0] == "shardpass":
             yield "shardpass: write %shardpass, which runs the one of this Python"

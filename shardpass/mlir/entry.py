@@ -13,7 +13,7 @@ from jax.extend.mlir.dialects import func
 
 from shardpass.diagnostics import ShardingError
 from shardpass.mlir.attributes import MHLO_SHARDING, SDY_SHARDING
-from shardpass.mlir.locations import value_name
+from shardpass.mlir.locations import locate, value_name
 from shardpass.mlir.paths import dotted, result_name
 
 #: The function that a run starts at, where a module has it.
@@ -115,6 +115,7 @@ def entry_function(root: ir.Operation) -> func.FuncOp:
     raise ShardingError(
         "no-entry-function",
         f"the module has no function @main and not exactly one other public one (public: {found})",
+        location=locate(public[1] if public else root),
         help="name the function to shard @main, or make the others private",
     )
 

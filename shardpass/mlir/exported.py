@@ -16,13 +16,16 @@ where there is one, takes the shardings of arguments and results as well.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+import io
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
 from jax import export
 from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import stablehlo
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 from shardpass.compat import exporting
@@ -115,12 +118,23 @@ class Container:
         devices = max(num_partitions(root) or 1, boundary.devices)
         return exporting.with_program(
             before,
-            program=portable.write(program, None, self.name),
+            program=self._portable(program),
             devices=devices,
             arguments=of_arguments,
             results=of_results,
             gradient=self._gradient(before, devices, of_arguments, of_results, warn),
         )
+
+    def _portable(self, program: ir.Module) -> bytes:
+        """``program`` for JAX, or for the newest StableHLO where it holds what only that has."""
+        spare = io.BytesIO()
+        program.operation.write_bytecode(spare)
+        context = program.context
+        try:
+            return portable.write(program, None, self.name)
+        except ShardingError:
+            again = ir.Module.parse(spare.getvalue(), context)
+            return portable.write(again, stablehlo.get_current_version(), self.name)
 
     def serialized(self, program: ir.Module, warn: Warn) -> bytes:
         """:meth:`rewritten` as the content of a file, its gradients included if the file had any.
@@ -130,7 +144,8 @@ class Container:
         """
         changed = self.rewritten(program, warn)
         # An object that was never in a file makes gradients for ever, one after the other.
-        order = 0 if isinstance(self.source, export.Exported) else _gradients_of(changed)
+        with self._reading_gradients():
+            order = 0 if isinstance(self.source, export.Exported) else _gradients_of(changed)
         try:
             with stand_ins(self._read[1]):
                 return bytes(changed.serialize(vjp_order=order))
@@ -183,8 +198,24 @@ class Container:
                 )
             )
             return None
-        gradient = _resharded(before.vjp(), devices, arguments, results)
+        with self._reading_gradients():
+            gradient = _resharded(before.vjp(), devices, arguments, results)
         return lambda _: gradient
+
+    @contextlib.contextmanager
+    def _reading_gradients(self) -> Iterator[None]:
+        """JAX reads them when they are asked for; damage shows as whatever comes of it."""
+        try:
+            yield
+        except ShardingError:
+            raise
+        except Exception as error:
+            raise ShardingError(
+                "unreadable",
+                f"{self.name} is a serialized jax.export.Exported with a gradient that JAX cannot "
+                f"read: {_one_line(error)}",
+                help="its program can be used still: write text, or a portable artifact",
+            ) from error
 
 
 def _resharded(

@@ -56,8 +56,7 @@ def bind(root: ir.Operation, function: func.FuncOp, known: Iterable[AbstractMesh
     Args:
       root: its module.
       function: the entry function, of which annotations are read in either notation.
-      known: meshes whose axis types are to be kept, where the program has one like them. Other
-        meshes get axes of type ``Auto``.
+      known: meshes whose axis types are to be kept, by the names of axes. Other axes are ``Auto``.
 
     Raises:
       ShardingError: what the grammar has against an annotation.
@@ -166,7 +165,10 @@ def _named(layout: TensorSharding | None, meshes: dict[Any, AbstractMesh]) -> Na
     spec = PartitionSpec(*(entry or None for entry in entries))
     key = (layout.mesh.names, layout.mesh.sizes)
     if key not in meshes:
-        types = (AxisType.Auto,) * len(layout.mesh.names)
+        of_names = {
+            n: t for m in meshes.values() for n, t in zip(m.axis_names, m.axis_types, strict=True)
+        }
+        types = tuple(of_names.get(name, AxisType.Auto) for name in layout.mesh.names)
         meshes[key] = AbstractMesh(layout.mesh.sizes, layout.mesh.names, axis_types=types)
     return jax.sharding.NamedSharding(meshes[key], spec)
 

@@ -117,8 +117,9 @@ def writing_whole(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     check_target(path)
     target = Path(os.path.realpath(path))
     try:
-        if target.exists() and not target.is_file():
-            with target.open("wb") as file:
+        # What `/dev/stdout` leads to need not have a name, if it is a pipe.
+        if os.path.exists(path) and not os.path.isfile(path):
+            with open(path, "wb") as file:
                 yield file
             return
         with _beside(target) as (descriptor, temporary):

@@ -27,7 +27,11 @@ from shardpass.mlir.walk import operations
 
 #: Ops with regions whose operands XLA rewrites before it looks at their shardings.
 _CONTROL_FLOW: Final = (stablehlo.WhileOp, stablehlo.CaseOp, stablehlo.IfOp)
+#: Ops with a region for each case, of which one runs.
+_BRANCHING: Final = (stablehlo.CaseOp, stablehlo.IfOp)
 _STABLEHLO_MESH: Final = "stablehlo.mesh"
+#: Ops that ask for a sharding, which is not theirs to lose.
+_ASKING: Final = frozenset({"stablehlo.custom_call", "sdy.manual_computation"})
 _RULE: Final = "sdy.sharding_rule"
 _DIALECT: Final = "sdy."
 #: What is in the text of every named sharding.
@@ -38,6 +42,8 @@ def prepare_for_xla(root: ir.Operation) -> None:
     """Rewrite ``root`` so that XLA takes it."""
     resharded: list[sdy.ReshardOp] = []
     for op in operations(root):
+        if isinstance(op, _BRANCHING):
+            _let_branches_agree(op)
         if isinstance(op, _CONTROL_FLOW):
             for notation in (SDY_SHARDING, MHLO_SHARDING):
                 if notation in op.attributes:
@@ -55,6 +61,30 @@ def prepare_for_xla(root: ir.Operation) -> None:
     _rename_meshes(root)
     _merge_empty_meshes(root)
     _rename_axes(root)
+
+
+def _let_branches_agree(op: ir.OpView) -> None:
+    """Drop what ops say of the values that branches end in, where one branch says another thing.
+
+    XLA wants one sharding of all roots ("Inconsistent conditional sharding") and finds it itself.
+    """
+    blocks = [region.blocks[0] for region in op.regions]
+    ends = [block.operations[len(block.operations) - 1] for block in blocks]
+    for index in range(len(op.results)):
+        roots = [end.operands[index].owner for end in ends]
+        # What comes from outside is handed in, and says what it says there.
+        inside = [r for r in roots if not isinstance(r, ir.Block) and r.parent == op.operation]
+        said = {tuple(_said(root)) for root in inside} - {()}
+        for root in inside if len(said) > 1 else ():
+            for notation, _ in _said(root):
+                del root.attributes[notation]
+
+
+def _said(root: ir.Operation) -> list[tuple[str, ir.Attribute]]:
+    """The annotations that an op has and does not consist of."""
+    if root.name in _ASKING:
+        return []
+    return [(n, root.attributes[n]) for n in (SDY_SHARDING, MHLO_SHARDING) if n in root.attributes]
 
 
 def _to_constraint(op: sdy.ReshardOp) -> None:

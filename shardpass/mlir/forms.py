@@ -51,7 +51,7 @@ _SUFFIXES: Final[dict[str, Form]] = {
 _GZIP: Final = b"\x1f\x8b"
 #: HLO text as XLA's own lexer reads it: comments may stand in front. Nothing of those is tried
 #: twice, since there may be thousands of empty lines.
-_HLO_TEXT = re.compile(rb"(?>\s+|//[^\n]*|/\*.*?\*/)*+HloModule\b", re.DOTALL)
+_HLO_TEXT = re.compile(rb"(?:\xef\xbb\xbf)?(?>\s+|//[^\n]*|/\*.*?\*/)*+HloModule\b", re.DOTALL)
 #: The keys of fields 1 and 2, one of which is the first of every HLO proto.
 _PROTO_STARTS: Final = (b"\x0a", b"\x12")
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
@@ -148,7 +148,7 @@ def asked(emit: str) -> tuple[Form, str | None]:
     Raises:
       ShardingError: ``bad-option``.
     """
-    name, equals, version = emit.partition("=")
+    name, equals, version = str(emit).partition("=")
     form: Form | None = next((form for form in FORMS if form == name), None)
     if form is None:
         raise ShardingError(

@@ -14,6 +14,7 @@ from typing import Final
 
 import jax
 from jax.extend.mlir import hlo_to_stablehlo, ir
+from jax.extend.mlir.dialects import func, stablehlo
 
 from shardpass.compat import hlo_import
 from shardpass.diagnostics import ShardingError, SourceLocation
@@ -24,6 +25,7 @@ from shardpass.mlir.entry import (
     BUFFER_DONOR,
     argument_attributes,
     entry_function,
+    is_public,
     mhlo_shardings,
     set_argument_attributes,
     with_entry,
@@ -162,6 +164,7 @@ def _imported(
             del root.attributes[attribute]
     _donate(root, facts)
     _drop_copies(root)
+    _annotate_loops(root)
     if partitions is None:
         partitions = _devices_of(root)
     number = ir.IntegerType.get_signless(32, context)
@@ -180,6 +183,41 @@ def _drop_copies(root: ir.Operation) -> None:
         if MHLO_SHARDING not in op.attributes and op.operands[0].type == op.results[0].type:
             op.results[0].replace_all_uses_with(op.operands[0])
             op.operation.erase()
+
+
+def _annotate_loops(root: ir.Operation) -> None:
+    """Give loops what their bodies' parameters say, which XLA's importer leaves behind.
+
+    It writes each body twice: into its loop, and as a function that nobody calls and that keeps the
+    parameters' shardings. The two are known to be the same by their ops.
+    """
+    said: dict[tuple[str, ...], set[tuple[ir.Attribute, ...]]] = {}
+    for op in root.regions[0].blocks[0].operations:
+        if isinstance(op, func.FuncOp) and not op.is_external and not is_public(op):
+            entries = argument_attributes(op)
+            if entries and all(MHLO_SHARDING in of_one for of_one in entries):
+                shape = _shape_of(op.regions[0].blocks[0])
+                found = tuple(of_one[MHLO_SHARDING] for of_one in entries)
+                said.setdefault(shape, set()).add(found)
+    if not said:
+        return
+    for op in operations(root):
+        if not isinstance(op, stablehlo.WhileOp) or MHLO_SHARDING in op.attributes:
+            continue
+        candidates = said.get(_shape_of(op.regions[1].blocks[0]), set())
+        if len(candidates) != 1:
+            continue
+        texts = [ir.StringAttr(attribute).value for attribute in next(iter(candidates))]
+        text = texts[0] if len(texts) == 1 else f"{{{', '.join(texts)}}}"
+        op.attributes[MHLO_SHARDING] = ir.StringAttr.get(text, root.context)
+
+
+def _shape_of(block: ir.Block) -> tuple[str, ...]:
+    """What tells a body from others: its parameters' types, and its ops but for the last."""
+    return (
+        *(str(argument.type) for argument in block.arguments),
+        *(f"{op.operation.name} {[str(r.type) for r in op.results]}" for op in block.operations),
+    )[:-1]
 
 
 def _devices_of(root: ir.Operation) -> int | None:

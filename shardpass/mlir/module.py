@@ -248,6 +248,10 @@ def load(
         return Module(source.compiler_ir("stablehlo"), name or "<lowered>")
     if isinstance(source, str) and ("\n" in source or "{" in source):
         return parse(source.encode(), name or "<text>")
+    if isinstance(
+        source, (bytearray, memoryview)
+    ):  # What `Exported.serialize` gives is a bytearray.
+        source = bytes(source)
     if isinstance(source, bytes):
         return parse(source, name or "<bytes>")
     if isinstance(source, (str, os.PathLike)):

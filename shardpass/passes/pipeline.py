@@ -17,16 +17,14 @@ from shardpass.diagnostics import (
     did_you_mean,
 )
 from shardpass.mlir import Module, hearing, load, native
-from shardpass.passes.base import Body, Look, Pass
+from shardpass.passes.base import Body, Pass
 from shardpass.passes.given import fill_in
 from shardpass.passes.option_text import make_pass
 from shardpass.passes.pipeline_text import NestText, PassText, parse_pipeline
 from shardpass.passes.registry import Registry
-from shardpass.passes.shardy.entry import EntryAsMain, needs_main
-from shardpass.passes.shardy.survey import REFUSE_RECURSION
+from shardpass.passes.shardy.entry import EntryAsMain
+from shardpass.passes.units import Step, units_of
 
-#: One thing to run: a pass of ours, or MLIR's text for native ones.
-Step = Pass | str
 Instrument = Callable[[passmanager.PassManager], None]
 
 
@@ -68,7 +66,9 @@ def run_pipeline(
       verify_each: run MLIR's verifier behind every pass.
       passes: classes that ``pipeline``'s text may name beside the built-in ones.
       instrument: is handed MLIR's pass manager before it runs, to have it print or time passes.
-        What it times, MLIR prints to standard error at the end.
+        What it times, MLIR prints to standard error at the end. Passes are kept apart then that
+        would run as one otherwise (``sp-verify+sp-strip``), and what one of several steps does is
+        called ``sp-propagate(1/3)``.
       needs_entry: refuse a module of several public functions and no ``@main`` where the pipeline
         names passes of Shardy's: some abort on it, and take the process with them.
 
@@ -197,6 +197,8 @@ def _nest(element: NestText, text: str, registry: Registry) -> list[Step]:
             help=did_you_mean(element.anchor, [native.MODULE, native.FUNCTION])
             or "write the passes without the nesting; shardpass nests them itself",
         )
+    if not _flatten(element):
+        return []
     if fault := native.fault_of(element.written):
         raise ShardingError(
             "bad-pipeline",
@@ -226,11 +228,14 @@ def _run(
     native.register()
     context = module.ir.context
     lent = EntryAsMain()
+    # MLIR may run passes on several functions at once, and diagnostics of theirs that reach Python
+    # from other threads end the process (jaxlib 0.12.0.1, now and then).
+    context.enable_multithreading(False)
     with context:
         manager = passmanager.PassManager(native.MODULE)
         manager.enable_verifier(verify_each)
-        for name, stage in _joined(steps, lent, needs_entry=needs_entry):
-            _add(manager, name, stage, sink)
+        for unit in units_of(steps, lent, needs_entry=needs_entry, apart=instrument is not None):
+            _add(manager, unit.name, unit.work, sink)
         if instrument:
             instrument(manager)
         with hearing(context, sink.report):
@@ -245,62 +250,6 @@ def _run(
                 lent.leave(module.root)
                 del manager  # Which prints what it timed; an error's traceback would keep it.
     sink.raise_errors()
-
-
-def _joined(
-    steps: Sequence[Step], lent: EntryAsMain, *, needs_entry: bool
-) -> Iterator[tuple[str, str | list[Body]]]:
-    """What to add to the manager, by name: native passes, and steps in Python that run as one.
-
-    The verifier runs behind each. A look is joined to the steps in Python beside it, since there is
-    nothing to verify between them. Around Shardy's passes ``lent`` gives the module what they need;
-    behind the last one it is for the caller to take back.
-    """
-    names: list[str] = []
-    bodies: list[Look | Body] = []
-    changed = inside = False
-    for step in steps:
-        name = step.name if isinstance(step, Pass) else step
-        for stage in step.stages() if isinstance(step, Pass) else [step]:
-            if isinstance(stage, str) and not inside and needs_main(stage):
-                asks = needs_entry or isinstance(step, Pass)
-                enter = lent.enter if asks else lent.enter_if_any
-                bodies += [REFUSE_RECURSION, Look(enter, before_verifier=True)]
-                names = names or ["shardpass"]
-                inside = True
-            joins = isinstance(stage, Look) and stage.before_verifier
-            if bodies and (isinstance(stage, str) or (changed and not joins)):
-                yield "+".join(names), _bodies(bodies)
-                names, bodies, changed = [], [], False
-            if isinstance(stage, str):
-                yield name, stage
-                continue
-            if inside:
-                bodies.append(Look(lent.leave))
-                inside = False
-            bodies.append(stage)
-            changed = changed or not isinstance(stage, Look)
-            if name not in names:
-                names.append(name)
-    if bodies:
-        yield "+".join(names), _bodies(bodies)
-
-
-def _bodies(stages: Sequence[Look | Body]) -> list[Body]:
-    """What to call, without the looks whose questions another one asks as well."""
-    kept: list[Body] = []
-    for place, stage in enumerate(stages):
-        if not isinstance(stage, Look):
-            kept.append(stage)
-            continue
-        before, behind = (
-            [other.asks for other in part if isinstance(other, Look)]
-            for part in (stages[:place], stages[place + 1 :])
-        )
-        asked = any(a > stage.asks for a in before) or any(a >= stage.asks for a in behind)
-        if not (stage.asks and asked):
-            kept.append(stage.body)
-    return kept
 
 
 def _add(manager: passmanager.PassManager, name: str, stage: str | list[Body], sink: Sink) -> None:
@@ -334,6 +283,9 @@ def _guarded(name: str, bodies: Sequence[Body], sink: Sink) -> Callable[[ir.Oper
             except Exception as error:
                 error.add_note(f"raised in {name}")
                 raise
+            except SystemExit as error:
+                # It would end the process without a word of whose doing it was.
+                raise RuntimeError(f"{name} called sys.exit({error.code!r})") from error
             # An error that is only reported, by us or by MLIR, does not stop a Python pass by
             # itself.
             if sink.has_errors:

@@ -3,7 +3,7 @@
 ::
 
     pipeline = element {"," element}
-    element  = name ["{" options "}"] | anchor "(" pipeline ")"
+    element  = name ["{" options "}"] | anchor "(" [pipeline] ")"
     options  = key ["=" value] {" " key ["=" value]}
     value    = "quoted" | 'quoted' | anything without white space, with balanced braces
 
@@ -111,7 +111,7 @@ class _Reader:
         name = self.name("a pass")
         if self.text.startswith("(", self.offset):
             self.take("(")
-            inner = self.elements()
+            inner = () if self.text.startswith(")", self.offset) else self.elements()
             if not self.text.startswith(")", self.offset):
                 self.fail(f'"{name}(" is not closed', offset=start)
             self.offset += 1

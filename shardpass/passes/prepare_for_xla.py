@@ -22,6 +22,8 @@ class PrepareForXla(Pass):
       segmentation fault on 0.12.0.1). Nothing is lost, since XLA does not heed shardings of inner
       ops. ``mhlo.sharding`` goes from there too (the same error on 0.12.0.1): GSPMD finds what a
       loop carries from its body and from what goes into it.
+    * Where the branches of an ``if`` or ``case`` end in values with different shardings, those go:
+      XLA wants one for all ("Inconsistent conditional sharding"), and finds it itself.
     * ``sdy.sharding_rule`` goes: XLA stops at it with "Failed to get shape".
     * Named (V3) ``mhlo.sharding`` becomes tiles: GSPMD aborts the process on one with manual axes.
     * ``@empty_mesh``, which JAX declares for typed PRNG keys, is merged into the module's own mesh:

@@ -37,6 +37,7 @@ from shardpass.mlir import (
     results_of,
 )
 from shardpass.mlir.element_types import tensor_bytes
+from shardpass.runtime.foreign_forms import refuse_foreign_forms
 
 Partitioner = Literal["shardy", "gspmd"]
 PartitionerChoice = Literal["auto", "shardy", "gspmd"]
@@ -185,6 +186,7 @@ def check_before_compiling(module: Module, devices: int) -> None:
         CallGraph.of(module.root).check()
     except ShardingError as error:
         sink.report_error(error)
+    refuse_foreign_forms(module.root, sink)
     _check_entry(module, sink)
     _check_entry_layouts(module, devices, sink)
     for name, mesh in meshes_of(module.root).items():

@@ -199,7 +199,10 @@ def test_an_endless_pass_is_interrupted(folder: Path, plugin: dict[str, str]) ->
         assert process.stdout.readline() == "here\n"
         started = time.monotonic()
         process.send_signal(signal.SIGINT)
-        _, told = process.communicate(timeout=60)
+        try:
+            _, told = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert process.returncode == 130
     assert time.monotonic() - started < 20
     assert re.findall(r"IR Dump Before \S+ (\S+)", told)[-1] == "acme-sleep"

@@ -228,3 +228,12 @@ def test_a_regex_outside_of_inner_braces_is_a_fault(comment: str, message: str) 
 
 def test_prose_is_not_a_comment() -> None:
     assert read_expectations("an expected-error in prose\n// we expected errors here\n") == ([], [])
+
+
+def test_posix_classes_are_read_as_mlir_reads_them(recwarn: pytest.WarningsRecorder) -> None:
+    text = "// expected-error-re {{cut into {{[[:digit:]]+}} {{[^[:space:]]+}}}}\n"
+    (expectation,), faults = read_expectations(text)
+    assert faults == []
+    assert expectation.pattern.search("error[x]: 6 cut into 4 pieces")
+    assert not expectation.pattern.search("error[x]: 6 cut into four pieces")
+    assert len(recwarn) == 0

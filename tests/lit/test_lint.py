@@ -219,6 +219,26 @@ def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path):
     for path in (tmp_path / "none.mlir", tmp_path):
         with pytest.raises(ShardingError, match=r"^cannot read .*: (No such|Is a)"):
             lint_file(path)
-    (tmp_path / "latin.mlir").write_bytes(b"// RUN: \xe4\n")
-    with pytest.raises(ShardingError, match="not text in UTF-8"):
-        lint_file(tmp_path / "latin.mlir")
+
+
+def test_a_directive_needs_no_space_behind_its_colon(tmp_path: Path) -> None:
+    text = "// RUN: %shardpass opt %s -cse | %filecheck %s\n//CHECK-LABEL:func.func @f\n"
+    assert (
+        lint_text(tmp_path / "a.mlir", text + "// CHECK:return\nfunc.func @f() { return }\n") == []
+    )
+
+
+def test_what_follows_a_semicolon_hides_a_failure(tmp_path: Path) -> None:
+    text = (
+        "// RUN: %shardpass opt %s -cse | %filecheck %s ; true\n"
+        "// CHECK: nosuch\nfunc.func @f() { return }\n"
+    )
+    (fault,) = lint_text(tmp_path / "a.mlir", text)
+    assert "; hides a failure of what stands in front of it: write &&" in fault.message
+
+
+def test_a_test_that_cannot_be_read_is_one_fault_among_others(tmp_path: Path) -> None:
+    (tmp_path / "a.mlir").write_bytes(b"// RUN: \xff\n")
+    (fault,) = lint_file(tmp_path / "a.mlir")
+    assert fault.slug == "unreadable"
+    assert "not text in UTF-8" in fault.message

@@ -186,3 +186,15 @@ def test_dialects_that_nobody_registered() -> None:
     assert '"acme.op"()' in again.text()
     with pytest.raises(ShardingError, match="unregistered"):
         parse(text, "a.mlir")
+
+
+def test_bytes_of_any_kind_are_content(forms: dict[str, bytes]) -> None:
+    for kind in (bytearray, memoryview):
+        assert load(kind(forms["exported"])).form == "exported"
+
+
+def test_a_form_that_is_no_text_is_refused() -> None:
+    for emit in (None, 3):
+        with pytest.raises(ShardingError) as caught:
+            asked(emit)  # pyright: ignore[reportArgumentType]
+        assert caught.value.diagnostic.slug == "bad-option"

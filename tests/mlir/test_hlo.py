@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.extend.mlir import ir
 
 from shardpass.compat import hlo_import
 from shardpass.diagnostics import ShardingError, SourceLocation
@@ -16,6 +17,7 @@ from shardpass.mlir import (
     Module,
     argument_attributes,
     load,
+    operations,
     result_attributes,
 )
 from shardpass.mlir.hlo_proto import facts_of, is_hlo_proto, module_of
@@ -218,3 +220,55 @@ def test_shardy_is_not_hlo() -> None:
             assert caught.value.slug == "not-expressible"
             assert "run sp-export-mhlo over it first" in str(caught.value)
     assert load(body).to_bytes("hlo").startswith(b"HloModule")
+
+
+LOOP = """\
+HloModule loop, num_partitions=4
+
+cond {
+  s = (s32[], f32[8,4]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  n = s32[] constant(3)
+  ROOT lt = pred[] compare(i, n), direction=LT
+}
+body {
+  s = (s32[], f32[8,4]) parameter(0), sharding={{replicated}, {devices=[4,1]<=[4]}}
+  i = s32[] get-tuple-element(s), index=0
+  x = f32[8,4] get-tuple-element(s), index=1
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  y = f32[8,4] multiply(x, x)
+  ROOT t = (s32[], f32[8,4]) tuple(j, y)
+}
+ENTRY e {
+  p = f32[8,4] parameter(0)
+  z = s32[] constant(0)
+  t = (s32[], f32[8,4]) tuple(z, p)
+  w = (s32[], f32[8,4]) while(t), condition=cond, body=body
+  ROOT g = f32[8,4] get-tuple-element(w), index=1
+}
+"""
+
+
+def loop_sharding(text: str) -> str | None:
+    (loop,) = [op for op in operations(load(text).root) if op.operation.name == "stablehlo.while"]
+    return (
+        ir.StringAttr(loop.attributes[MHLO_SHARDING]).value
+        if MHLO_SHARDING in loop.attributes
+        else None
+    )
+
+
+def test_what_the_parameters_of_a_loop_body_say_is_said_of_the_loop() -> None:
+    """XLA's importer keeps it on a function that nobody calls."""
+    said = "{{replicated}, {devices=[4,1]<=[4]}}"
+    assert loop_sharding(LOOP) == said
+    silent = LOOP.replace(f", sharding={said}", "")
+    assert loop_sharding(silent) is None
+    own = "{{replicated}, {devices=[1,4]<=[4]}}"
+    spoken = LOOP.replace("body=body\n", f"body=body, sharding={own}\n")
+    assert loop_sharding(spoken) == own
+
+
+def test_a_byte_order_mark_is_no_part_of_the_text() -> None:
+    assert counts(load(b"\xef\xbb\xbf" + LOOP.encode())) == counts(load(LOOP))

@@ -75,7 +75,7 @@ def test_options(text: str, options: list[tuple[str, str | None]]) -> None:
         ("a{x='1}", "the quote is not closed", 5),
         ('a{x="1"y=2}', "expected white space or a closing brace, found 'y'", 8),
         ("m(a", '"m(" is not closed', 1),
-        ("m()", "expected a pass, found ')'", 3),
+        ("m(,)", "expected a pass, found ','", 3),
         ("a{}{}", "expected a comma or the end, found '{'", 4),
         ("3d", "expected a pass, found '3'", 1),
         ("--sp-a", "expected a pass, found '-'", 1),

@@ -10,7 +10,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from shardpass.mlir import load
 from shardpass.passes import run_pipeline
 from shardpass.passes.prepare_for_xla import PrepareForXla
-from shardpass.runtime import compile_module
+from shardpass.runtime import compile_module, run
 
 MESH = 'sdy.mesh @mesh = <["x"=2, "y"=4]>'
 
@@ -171,3 +171,35 @@ def test_named_mhlo_shardings_become_tiles() -> None:
         '{mhlo.sharding = "{mesh[banana"}',  # For the verifier to tell of.
     ):
         assert told in found
+
+
+DISAGREEING = f"""{MESH}
+func.func @main(%a: tensor<8x8xf32> {{sdy.sharding = #sdy.sharding<@mesh, [{{"x"}}, {{}}]>}},
+                %i: tensor<i32>) -> tensor<8x8xf32> {{
+  %0 = "stablehlo.case"(%i) ({{
+    %1 = stablehlo.negate %a
+      {{sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{{"x"}}, {{}}]>]>}} : tensor<8x8xf32>
+    stablehlo.return %1 : tensor<8x8xf32>
+  }}, {{
+    %2 = stablehlo.sine %a
+      {{sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{{}}, {{"y"}}]>]>}} : tensor<8x8xf32>
+    stablehlo.return %2 : tensor<8x8xf32>
+  }}) : (tensor<i32>) -> tensor<8x8xf32>
+  return %0 : tensor<8x8xf32>
+}}
+"""
+
+
+def test_branches_that_end_in_different_shardings_compile_in_both_notations():
+    """XLA: "Inconsistent conditional sharding among instructions"."""
+    a = np.arange(64, dtype=np.float32).reshape(8, 8) / 7
+    assert "sharding_per_value" not in prepared(DISAGREEING)
+    for pipeline in ([], ["sp-export-mhlo"]):
+        module = run_pipeline(DISAGREEING, pipeline).module
+        ran = run(module, devices=8, inputs={"arg0": a, "arg1": np.int32(1)})
+        np.testing.assert_allclose(ran.arrays[0], np.sin(a), rtol=1e-6)
+
+
+def test_branches_that_agree_keep_what_they_say():
+    agreeing = DISAGREEING.replace('[{}, {"y"}]', '[{"x"}, {}]')
+    assert prepared(agreeing).count("sharding_per_value") == 2

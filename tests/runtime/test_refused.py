@@ -99,3 +99,48 @@ def test_any_entry_function_runs(odd: str) -> None:
     module: Any = run_pipeline(load(ODD[odd]), "sp-propagate").module
     executable = compile_module(module, devices=8)
     assert executable.argument_layouts[0].shard_shape == (4, 8)
+
+
+FOREIGN = {
+    "collectives": (
+        'sdy.mesh @mesh = <["x"=2]>\n'
+        'func.func @main(%a: tensor<8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}]>}) '
+        "-> tensor<8xf32> {\n"
+        '  %0 = sdy.all_gather [{"x"}] %a out_sharding=<@mesh, [{}]> : tensor<8xf32>\n'
+        "  return %0 : tensor<8xf32>\n}\n",
+        "not-supported",
+        "Shardy's collectives are for reading, and XLA takes none (sdy.all_gather)",
+        3,
+    ),
+    "optimized": (
+        "func.func @main(%a: tensor<8xf32>) -> tensor<8xf32> {\n"
+        '  %0 = "mhlo.bitcast"(%a) : (tensor<8xf32>) -> tensor<8xf32>\n'
+        '  %1 = "mhlo.bitcast"(%0) : (tensor<8xf32>) -> tensor<8xf32>\n'
+        "  return %1 : tensor<8xf32>\n}\n",
+        "not-supported",
+        "this is what XLA has made of a program, and not what it takes (mhlo.bitcast, with 1 more)",
+        2,
+    ),
+    "strings": (
+        "func.func @main(%a: tensor<8xf32>) -> tensor<8xf32> {\n"
+        "  %0 = stablehlo.custom_call @xla.sdy.FuncResultSharding(%a) : "
+        "(tensor<8xf32>) -> tensor<8xf32>\n"
+        "  return %0 : tensor<8xf32>\n}\n",
+        "already-annotated",
+        "the module has Shardy's notation in the form that XLA carries through HLO "
+        "(the custom call @xla.sdy.FuncResultSharding)",
+        2,
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_what_is_written_for_somebody_else(kind: str) -> None:
+    text, slug, message, line = FOREIGN[kind]
+    with pytest.raises(ShardingError) as caught:
+        compile_module(load(text), devices=2)
+    fault = caught.value.diagnostics[0]
+    assert (fault.slug, fault.message) == (slug, message)
+    assert fault.location is not None
+    assert fault.location.line == line
+    assert fault.help

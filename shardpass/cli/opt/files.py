@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 
 from shardpass.cli.console import Console
-from shardpass.cli.guard import FAILED, Attempt, attempted, imports
+from shardpass.cli.guard import Attempt, attempted, imports
 from shardpass.cli.opt.ir_printing import TRACE, dumps
 from shardpass.cli.opt.parts import Part, parts_of
 from shardpass.cli.opt.reproducer import Reproducer, command, new_path, with_reproducer
@@ -107,8 +107,7 @@ class Run:
         last = next(iter([*dumps("".join(told))][::-1]), None)
         if last is None:
             return "in front of all passes" if self.request.pipeline else "without any pass"
-        what = " ".join(last.passes)
-        where = f"in {what}" if last.before else f"behind {what}"
+        where = f"in {last.name}" if last.before else f"behind {last.name}"
         return f"{where}, on function {last.function}" if last.function else where
 
     def _tell_where_to_find(self, attempt: Attempt, dead: dict[int, Diagnostic]) -> None:
@@ -201,7 +200,7 @@ def run_batch(runs: Sequence[Run]) -> int:
         attempt = run.go()
         if attempt.was_interrupted:
             return attempt.code
-        worst = worst or (FAILED if attempt.code else 0)
+        worst = max(worst, attempt.code)
     return worst
 
 

@@ -27,9 +27,11 @@ _DUMP = re.compile(
     re.MULTILINE,
 )
 _ARGUMENT = re.compile(r": (?P<name>[^\s{]+)")
+#: What :mod:`shardpass.passes.units` calls a part of a pass.
+_PART = re.compile(r"(?P<name>[\w-]+)\((?P<number>\d+)/(?P<count>\d+)\)")
 #: The symbol of a printed function.
 _FUNCTION = re.compile(r"func\.func (?:\w+ )?(?P<symbol>@[\w$.-]+|@\"[^\"]*\")")
-#: What the steps are called that only :mod:`shardpass.passes` puts between passes.
+#: What the steps are called that only :mod:`shardpass.passes.units` puts between passes.
 _BETWEEN: Final = "shardpass"
 
 
@@ -39,13 +41,15 @@ class Dump:
 
     Attributes:
       before: whether the pass had yet to run.
-      passes: the names of the pass; several where steps in Python run as one.
+      name: what the pass is called.
+      is_inside: whether the pass had begun before, or goes on behind.
       function: the symbol, where a function alone was printed.
       text: all of it.
     """
 
     before: bool
-    passes: tuple[str, ...]
+    name: str
+    is_inside: bool
     function: str | None
     text: str
 
@@ -92,17 +96,21 @@ class IrPrinting:
         return wanted, _DUMP.sub("", told)
 
     def _wants(self, dump: Dump) -> bool:
-        if dump.passes == (_BETWEEN,):
+        if dump.name == _BETWEEN or dump.is_inside:
             return False
         named = self.before if dump.before else self.after
         if not dump.before and self.only_failures:
             return True
-        return EVERY in named or not named.isdisjoint(dump.passes)
+        return EVERY in named or dump.name in named
 
 
 def without_steps_between(pipeline: str) -> str:
-    """MLIR's text of a pipeline without the steps that nobody asked for by name."""
-    return re.sub(rf"(?<=[(,]){_BETWEEN},|,{_BETWEEN}(?=[),])", "", pipeline)
+    """MLIR's text of a pipeline without the steps that nobody asked for by name.
+
+    Native passes that one of ours runs stand in it, between its first part and its last.
+    """
+    pipeline = re.sub(rf"(?<=[(,]){_BETWEEN},|,{_BETWEEN}(?=[),])", "", pipeline)
+    return _PART.sub(lambda part: part["name"], pipeline)
 
 
 #: For the last words of a process that dies: what ran, and on what.
@@ -117,9 +125,10 @@ def dumps(told: str) -> Iterator[Dump]:
         argument = _ARGUMENT.match(found["rest"])
         name = argument["name"] if argument else found["class"]
         function = _FUNCTION.match(found["op"])
-        yield Dump(
-            found["when"] == "Before",
-            tuple(name.split("+")),
-            function["symbol"] if function else None,
-            found[0],
-        )
+        before = found["when"] == "Before"
+        text, is_inside = found[0], False
+        if part := _PART.fullmatch(name):
+            is_inside = part["number"] != ("1" if before else part["count"])
+            text = text.replace(name, part["name"])
+            name = part["name"]
+        yield Dump(before, name, is_inside, function["symbol"] if function else None, text)

@@ -50,6 +50,7 @@ def parts_of(data: bytes, border: str | None) -> list[Part]:
 
     What is no text has no lines.
     """
+    border = BORDER if border == "" else border
     if border is None or b"\0" in data:
         return [Part(0, data)]
     split = re.compile(rb"^%b.*$" % re.escape(border.encode()), re.MULTILINE)

@@ -199,7 +199,11 @@ def _run(part: Part, name: str, request: Request) -> tuple[Module, Sequence[Diag
     return result.module, result.diagnostics
 
 
-def _instrument(module: Module, request: Request) -> Instrument:
+def _instrument(module: Module, request: Request) -> Instrument | None:
+    looks = request.ir_printing or request.timing or request.statistics or request.show_pipeline
+    if not looks and request.threads:
+        return None
+
     def instrument(manager: object) -> None:
         from jax.extend.mlir import passmanager
 
