@@ -25,7 +25,7 @@
 // WHOLE: one: "0x040000000000803F"
 
 // ALIAS: return {{.*}} loc(#[[L:loc[0-9]*]])
-// LOCAL: return {{.*}} loc("-":[[#]]:3)
+// LOCAL: return {{.*}} loc("{{.*}}printing.mlir":[[#]]:3)
 // PRETTY: -:[[#]]:3
 // NAMES: %weights = stablehlo.constant
 

@@ -41,6 +41,6 @@ func.func @main(%a: tensor<8x7xf32> {mhlo.sharding = "{replicated}"} loc("old"))
 
 // -----
 
-// expected-error @unknown {{error[no-entry-function]: the module has no function @main and not exactly one other public one (public: @f, @g)}}
+// expected-error @+2 {{error[no-entry-function]: the module has no function @main and not exactly one other public one (public: @f, @g)}}
 func.func @f() { return }
 func.func @g() { return }

@@ -7,15 +7,30 @@ them: the argument's pytree path, or the name stack of an op (``jit(step)/transp
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import cast
 
 from jax.extend.mlir import ir
 
+from shardpass.canon.mlir_string import quote
 from shardpass.diagnostics import SourceLocation
 
 #: What MLIR's parser calls a module that it was handed as a string.
 PARSED_TEXT = "-"
+
+
+#: Such a place as it is printed. Nothing else that MLIR prints looks like it: quotes in strings are
+#: escaped.
+_PRINTED = re.compile(r'"-":(?=\d+:\d+)')
+
+
+def with_file_name(text: str, name: str) -> str:
+    """Printed MLIR in which places in the text that was parsed are places in file ``name``.
+
+    Whoever reads it next would take them for places in what he reads.
+    """
+    return _PRINTED.sub(lambda _: f"{quote(name)}:", text)
 
 
 def file_positions(location: ir.Location) -> Iterator[SourceLocation]:

@@ -19,6 +19,7 @@ from shardpass.mlir import entry, portable
 from shardpass.mlir.exported import Container
 from shardpass.mlir.files import read_bytes, write_whole
 from shardpass.mlir.forms import FORMS, Emit, Form, asked, form_for
+from shardpass.mlir.locations import with_file_name
 from shardpass.mlir.reading import Content, read
 from shardpass.mlir.source import SourceText
 
@@ -92,7 +93,14 @@ class Module:
         """
         if debug_info is None:
             debug_info = self.source_text is None or "loc(" in self.source_text
-        return str(self.root.get_asm(enable_debug_info=debug_info))
+        return self.with_places(str(self.root.get_asm(enable_debug_info=debug_info)))
+
+    def with_places(self, printed: str) -> str:
+        """``printed``, the IR as MLIR prints it, with the name of the file that it was read from.
+
+        MLIR calls it ``"-"``, which means another file wherever that is read.
+        """
+        return printed if self.source_text is None else with_file_name(printed, self.name)
 
     def bytecode(self) -> bytes:
         """The module as MLIR bytecode, locations included."""

@@ -74,7 +74,10 @@ class TestInput:
     def test_a_module_comes_by_standard_input(self, shardpass: Run):
         sharded = shardpass(*SHARD, "-", input=MODULE)
         assert sharded.returncode == 0, sharded.stderr
-        assert sharded.stdout == shardpass(*SHARD, "m.mlir").stdout
+        by_name = shardpass(*SHARD, "m.mlir").stdout
+        # Places in the text are told with the name that it has.
+        assert 'loc("m.mlir":8:5)' in by_name
+        assert sharded.stdout == by_name.replace('"m.mlir":', '"<stdin>":')
         report = shardpass("report", "-", "--json", input=sharded.stdout)
         first = json.loads(report.stdout)["arguments"][0]
         assert (first["path"], first["shard_shape"]) == ("params.w", [4, 4])
@@ -113,3 +116,10 @@ class TestMessages:
             "  help: the name given is empty\n"
         )
         assert sorted(os.listdir(folder)) == ["m.mlir", "r.toml"]
+
+
+class TestNamesOfStandardOutput:
+    def test_dev_stdout_may_be_a_pipe(self, shardpass: Run):
+        done = shardpass("opt", "m.mlir", "-o", "/dev/stdout")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout == shardpass("opt", "m.mlir").stdout

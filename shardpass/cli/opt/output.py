@@ -40,6 +40,7 @@ class Printing:
                 large_resource_limit=self.resource_limit,
             )
         )
+        text = module.with_places(text)
         return text if text.endswith("\n") else f"{text}\n"
 
 

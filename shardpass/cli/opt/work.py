@@ -135,6 +135,7 @@ def work(
     done = _Outcome()
     for part in parts_of(data, request.split):
         if part.index in dead:
+            done.formed.append(b"")
             done.faults.append(dead[part.index])
             done.broke = True
         elif only in (None, part.index):
@@ -158,10 +159,12 @@ def _through(part: Part, name: str, request: Request, done: _Outcome) -> None:
         done.formed.append(request.output.formed(module))
     except ShardingError as error:
         reported += error.diagnostics
+        done.formed.append(b"")
         silent = error.slug == _SAID_NOTHING
         mark(f"{'broke' if silent else 'failed'} {part.index}")
     except Exception as error:
         mark(f"broke {part.index}")
+        done.formed.append(b"")
         reported.append(internal_fault(error))
         done.broke = True
     finally:
