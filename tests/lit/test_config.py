@@ -59,7 +59,7 @@ def test_a_suite_has_all_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert environment["PATH"] == "p"
     assert environment["JAX_PLATFORMS"] == "cpu"
     assert environment["XLA_FLAGS"] == "--xla_force_host_platform_device_count=4"
-    assert environment["PYTHONPATH"].split(os.pathsep)[-1] == "mine"
+    assert environment["PYTHONPATH"].split(os.pathsep)[-1] == os.path.abspath("mine")
 
 
 def test_names_and_folders_can_be_said(tmp_path: Path):
