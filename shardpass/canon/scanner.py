@@ -92,6 +92,9 @@ class Scanner:
           ShardingError: ``syntax`` at a comment. MLIR and HLO have them, attributes that hold one
             do not occur, and no printer would keep it.
         """
+        here = self.text[self.offset : self.offset + 1]
+        if here and here != "/" and not here.isspace():
+            return  # As nearly always.
         match = _SPACE.match(self.text, self.offset)
         self.offset = match.end() if match else self.offset
         if self.text.startswith(("//", "/*"), self.offset):

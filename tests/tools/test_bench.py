@@ -64,6 +64,7 @@ def test_convert() -> None:
         "time per op, llama, 2 layers over llama, 1 layers: export",
         "time per op, llama, 2 layers over llama, 1 layers: import",
         "the mesh of 500 assignments over 4,096 devices over native",
+        "reading 500 assignments over 4,096 devices over native",
     ]
 
 
