@@ -229,7 +229,8 @@ def _run(
     context = module.ir.context
     lent = EntryAsMain()
     # MLIR may run passes on several functions at once, and diagnostics of theirs that reach Python
-    # from other threads end the process (jaxlib 0.12.0.1, now and then).
+    # from other threads end the process (jaxlib 0.12.0.1, now and then). So does printing the IR
+    # from several threads, which an instrument may ask for.
     context.enable_multithreading(False)
     with context:
         manager = passmanager.PassManager(native.MODULE)

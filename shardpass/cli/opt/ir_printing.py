@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from jax.extend.mlir import passmanager
 
-    from shardpass.mlir import Module
-
 #: Stands for every pass.
 EVERY: Final = "*"
 
@@ -72,10 +70,8 @@ class IrPrinting:
     def __bool__(self) -> bool:
         return bool(self.before or self.after or self.only_failures)
 
-    def enable(self, manager: passmanager.PassManager, module: Module) -> None:
-        """Have ``manager`` print all that might be wanted of its run over ``module``."""
-        # MLIR ends the process where it is to print from several threads.
-        module.ir.context.enable_multithreading(False)
+    def enable(self, manager: passmanager.PassManager) -> None:
+        """Have ``manager`` print all that might be wanted of its run."""
         manager.enable_ir_printing(
             print_before_all=bool(self.before),
             # To print where a pass fails, MLIR has to print behind passes at all.

@@ -46,7 +46,6 @@ class Request:
     verify_each: bool = True
     verify_roundtrip: bool = False
     allow_unregistered: bool = False
-    threads: bool = True
     timing: bool = False
     statistics: bool = False
     show_pipeline: bool = False
@@ -153,22 +152,22 @@ def work(
 def _through(part: Part, name: str, request: Request, done: _Outcome) -> None:
     mark(f"part {part.index}")
     reported: list[Diagnostic] = []
+    formed = b""  # Its place between the others is kept where it failed.
     try:
         module, warnings = _run(part, name, request)
         reported += warnings
-        done.formed.append(request.output.formed(module))
+        formed = request.output.formed(module)
     except ShardingError as error:
         reported += error.diagnostics
-        done.formed.append(b"")
         silent = error.slug == _SAID_NOTHING
         mark(f"{'broke' if silent else 'failed'} {part.index}")
     except Exception as error:
         mark(f"broke {part.index}")
-        done.formed.append(b"")
         reported.append(internal_fault(error))
         done.broke = True
     finally:
         _show_dumps(request.ir_printing)
+    done.formed.append(formed)
     done.faults += _compared(part, name, reported, request)
 
 
@@ -196,15 +195,15 @@ def _run(part: Part, name: str, request: Request) -> tuple[Module, Sequence[Diag
         request.pipeline,
         in_place=True,
         verify_each=request.verify_each,
-        instrument=_instrument(module, request),
+        instrument=_instrument(request),
         needs_entry=False,
     )
     return result.module, result.diagnostics
 
 
-def _instrument(module: Module, request: Request) -> Instrument | None:
+def _instrument(request: Request) -> Instrument | None:
     looks = request.ir_printing or request.timing or request.statistics or request.show_pipeline
-    if not looks and request.threads:
+    if not looks:
         return None
 
     def instrument(manager: object) -> None:
@@ -213,10 +212,8 @@ def _instrument(module: Module, request: Request) -> Instrument | None:
         assert isinstance(manager, passmanager.PassManager)
         if request.show_pipeline:
             console().write(f"{without_steps_between(str(manager))}\n")
-        if not request.threads:
-            module.ir.context.enable_multithreading(False)
         if request.ir_printing:
-            request.ir_printing.enable(manager, module)
+            request.ir_printing.enable(manager)
         if request.statistics:
             manager.enable_statistics()
         if request.timing:
