@@ -14,7 +14,15 @@ from shardpass.diagnostics import Diagnostic, ShardingError, Sink
 from shardpass.mlir import locate, meshes_of
 from shardpass.partition_rules.mesh_text import parse_mesh
 from shardpass.passes.base import Pass, Stage, option
-from shardpass.passes.meshes.mesh_plan import MeshPlan, Spoken, mesh_option, place_of, spoken_of
+from shardpass.passes.meshes.mesh_plan import (
+    MeshPlan,
+    Spoken,
+    mesh_option,
+    place_of,
+    spoken_of,
+    symbol_of,
+    where_declared,
+)
 from shardpass.passes.shardy.survey import REFUSE_GSPMD
 
 # The orders of the user's axes that are tried where the one that was given does not fit.
@@ -90,13 +98,13 @@ class NameAxes(Pass):
         grids: Sequence[MeshShape],
         wanted: MeshShape,
     ) -> None:
-        name = next((name for name, mesh in declared.items() if mesh == grids[0]), None)
+        name = symbol_of(declared, grids[0])
         what = "an inlined mesh" if name is None else f"@{name}"
         raise ShardingError(
             "device-count",
             f"{wanted.describe()} has {wanted.size} devices, and {what} ({grids[0].describe()}) "
             f"has {grids[0].size}",
-            location=None if name is None else locate(place_of(root, name)),
+            location=where_declared(root, declared, grids[0]),
             help="give axes for as many devices; sp-retarget changes their number",
         )
 

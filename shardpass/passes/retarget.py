@@ -31,10 +31,11 @@ from shardpass.passes.identities import COLLECTIVES
 from shardpass.passes.meshes.baked_devices import report_baked_devices
 from shardpass.passes.meshes.mesh_plan import (
     mesh_option,
-    place_of,
     replace_meshes,
     spoken_of,
+    symbol_of,
     tell_of_dropped_notes,
+    where_declared,
 )
 from shardpass.passes.meshes.respell import Respell, Role, Said, Subject
 from shardpass.passes.option_text import one_of
@@ -106,8 +107,7 @@ class Retarget(Pass):
         _check_count(root, declared, old, sink)
         if sink.has_errors or old == new:
             return
-        names = (name for name, mesh in declared.items() if mesh == old)
-        symbol = next(names, None) or free_mesh_name(root)
+        symbol = symbol_of(declared, old) or free_mesh_name(root)
         speller = _ByName(
             old,
             new,
@@ -129,7 +129,7 @@ class Retarget(Pass):
                 "device-order",
                 f"the mesh {old.describe()} lists its devices in an order of its own, which goes "
                 "with it",
-                location=locate(place_of(root, symbol)) if symbol in declared else None,
+                location=where_declared(root, declared, old),
                 help="give the new mesh device_ids (from Python), if that order matters",
             )
         respell.apply()
@@ -274,13 +274,11 @@ def _check_one_mesh(
     root: ir.Operation, declared: Mapping[str, MeshShape], grids: Sequence[MeshShape], sink: Sink
 ) -> None:
     if len(grids) > 1:
-        names = (name for name, mesh in declared.items() if mesh == grids[1])
-        name = next(names, None)
         sink.error(
             "mesh-mismatch",
             f"the module has several meshes, {grids[0].describe()} and {grids[1].describe()} among "
             "them, and one is to take their place",
-            location=None if name is None else locate(place_of(root, name)),
+            location=where_declared(root, declared, grids[1]),
             help="make them one first: sp-merge-meshes",
         )
 
@@ -295,11 +293,10 @@ def _check_single_devices(
     for mesh in shapes:
         if mesh.device_id is None or mesh.device_id < new.size:
             continue
-        name = next((name for name, other in declared.items() if other == mesh), None)
         sink.error(
             "device-count",
             f"values are on device {mesh.device_id}, and {new.describe()} has {new.size} devices",
-            location=None if name is None else locate(place_of(root, name)),
+            location=where_declared(root, declared, mesh),
             help="put them elsewhere first",
         )
 
@@ -310,12 +307,11 @@ def _check_count(
     stated = num_partitions(root)
     if stated in (None, 1, mesh.size):
         return
-    name = next((name for name, other in declared.items() if other == mesh), None)
     sink.error(
         "device-count",
         f"the mesh {mesh.describe()} has {mesh.size} devices, and the module is for {stated} "
         "(mhlo.num_partitions)",
-        location=None if name is None else locate(place_of(root, name)),
+        location=where_declared(root, declared, mesh),
         help="make both the same",
     )
 

@@ -15,7 +15,7 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
 
 from shardpass.canon import AxisRef, MeshShape, Respelling, TensorSharding
-from shardpass.diagnostics import Diagnostic, ShardingError, Sink
+from shardpass.diagnostics import Diagnostic, ShardingError, Sink, SourceLocation
 from shardpass.mlir import declare_mesh, free_mesh_name, locate, mesh_ops, meshes_of
 from shardpass.passes.meshes.respell import Respell, Role, Said, Subject
 from shardpass.sharding import as_mesh_shape
@@ -220,6 +220,19 @@ def place_of(root: ir.Operation, name: str) -> sdy.MeshOp:
     return next(
         op for op in mesh_ops(root) if ir.StringAttr(op.attributes["sym_name"]).value == name
     )
+
+
+def symbol_of(declared: Mapping[str, MeshShape], mesh: MeshShape) -> str | None:
+    """The first symbol under which ``mesh`` is declared, if it is and not only inlined."""
+    return next((name for name, other in declared.items() if other == mesh), None)
+
+
+def where_declared(
+    root: ir.Operation, declared: Mapping[str, MeshShape], mesh: MeshShape
+) -> SourceLocation | None:
+    """The place of the op that declares ``mesh``, if one does."""
+    name = symbol_of(declared, mesh)
+    return None if name is None else locate(place_of(root, name))
 
 
 def try_all(
