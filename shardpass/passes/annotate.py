@@ -41,6 +41,7 @@ from shardpass.partition_rules import PartitionRules
 from shardpass.partition_rules.mesh_text import parse_mesh
 from shardpass.passes.aliases import check_aliases
 from shardpass.passes.base import Pass, Stage, option
+from shardpass.passes.inlining import functions_of
 from shardpass.passes.option_text import one_of
 from shardpass.passes.shardy.survey import REFUSE_GSPMD
 
@@ -336,7 +337,7 @@ def _called(root: ir.Operation, entry: func.FuncOp) -> list[func.FuncOp]:
     JAX puts the body of a scan, a rematerialised layer or an inner ``jit`` into a function. What is
     called from a manual computation works on local values.
     """
-    functions = {op.name.value: op for op in _body(root) if isinstance(op, func.FuncOp)}
+    functions = functions_of(root)
     local = {
         name
         for manual in collect(root, sdy.ManualComputationOp)
@@ -356,7 +357,7 @@ def _reached(
     waiting = list(reversed(names))
     while waiting:
         name = waiting.pop()
-        if name not in found and name in functions and not functions[name].is_external:
+        if name not in found and name in functions:
             found[name] = None
             waiting += reversed(_callees(ops_in(functions[name])))
     return list(found)
@@ -379,7 +380,3 @@ def _location_texts(op: ir.OpView) -> tuple[str, ...]:
     """What a ``loc`` rule is searched in: the name stack, and ``file:line`` of each frame."""
     places = (str(replace(place, column=0)) for place in file_positions(op.location))
     return (*location_names(op.location), *places)
-
-
-def _body(root: ir.Operation) -> Iterable[ir.OpView]:
-    return root.regions[0].blocks[0].operations
