@@ -7,7 +7,7 @@ from typing import Final
 
 from jax.extend.mlir import ir
 
-from shardpass.diagnostics import Sink, SourceLocation
+from shardpass.diagnostics import Sink
 from shardpass.mlir import locate, operations
 from shardpass.passes.gspmd.frontend_attributes import refuse_round_trip
 from shardpass.passes.identities import COLLECTIVES, call_target
@@ -38,36 +38,27 @@ def refuse_foreign_forms(root: ir.Operation, sink: Sink) -> None:
         refuse_round_trip(root, sink)
     for kind, (op, name) in first.items():
         more = f", with {counts[kind] - 1} more" if counts[kind] > 1 else ""
-        _REPORTS[kind](sink, f"{name}{more}", locate(op))
+        slug, what, help = _REPORTS[kind]
+        sink.error(slug, f"{what} ({name}{more})", location=locate(op), help=help)
 
 
-def _collectives(sink: Sink, what: str, place: SourceLocation | None) -> None:
-    sink.error(
+#: What is said of each kind: the slug, what it is, and what to do.
+_REPORTS: Final = {
+    "collectives": (
         "not-supported",
-        f"Shardy's collectives are for reading, and XLA takes none ({what})",
-        location=place,
-        help="write the program of one device (sp-partition{wrap}), or constraints in their place "
+        "Shardy's collectives are for reading, and XLA takes none",
+        "write the program of one device (sp-partition{wrap}), or constraints in their place "
         "(sp-export-mhlo)",
-    )
-
-
-def _optimized(sink: Sink, what: str, place: SourceLocation | None) -> None:
-    sink.error(
+    ),
+    "optimized": (
         "not-supported",
-        f"this is what XLA has made of a program, and not what it takes ({what})",
-        location=place,
-        help="take the HLO of before its optimizations: a dump called before_optimizations, or "
+        "this is what XLA has made of a program, and not what it takes",
+        "take the HLO of before its optimizations: a dump called before_optimizations, or "
         "jax.jit(f).lower(...).as_text(dialect='hlo')",
-    )
-
-
-def _strings(sink: Sink, what: str, place: SourceLocation | None) -> None:
-    sink.error(
+    ),
+    "strings": (
         "already-annotated",
-        f"the module has Shardy's notation in the form that XLA carries through HLO ({what})",
-        location=place,
-        help="import it first: sp-import-mhlo",
-    )
-
-
-_REPORTS: Final = {"collectives": _collectives, "optimized": _optimized, "strings": _strings}
+        "the module has Shardy's notation in the form that XLA carries through HLO",
+        "import it first: sp-import-mhlo",
+    ),
+}
