@@ -45,11 +45,19 @@ def array_bytes(shape: Sequence[int], name: str) -> int:
     return elements * element_bytes(name)
 
 
+def static_shape(kind: ir.Type) -> tuple[int, ...] | None:
+    """The sizes of a tensor in elements; ``None`` for a token or a dynamic shape."""
+    if not isinstance(kind, ir.RankedTensorType) or not kind.has_static_shape:
+        return None
+    return tuple(kind.shape)
+
+
 def tensor_bytes(kind: ir.Type) -> int:
     """Bytes of a whole tensor; 0 for a token or a dynamic shape."""
-    if not isinstance(kind, ir.RankedTensorType) or not kind.has_static_shape:
+    shape = static_shape(kind)
+    if shape is None:
         return 0
-    return array_bytes(kind.shape, str(kind.element_type))
+    return array_bytes(shape, str(ir.RankedTensorType(kind).element_type))
 
 
 def _stored(name: str) -> str:

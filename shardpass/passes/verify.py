@@ -31,6 +31,7 @@ from shardpass.mlir import (
     result_attributes,
     results_of,
 )
+from shardpass.mlir.element_types import static_shape
 from shardpass.passes.aliases import check_aliases
 from shardpass.passes.base import Look, Pass, Stage
 from shardpass.passes.gspmd.frontend_attributes import SHARDING, sdy_entries
@@ -90,9 +91,7 @@ class _Subject:
     @property
     def shape(self) -> tuple[int, ...] | None:
         """The static shape, or ``None`` for a token or a dynamic one."""
-        if not isinstance(self.type, ir.RankedTensorType) or not self.type.has_static_shape:
-            return None
-        return tuple(self.type.shape)
+        return static_shape(self.type)
 
 
 class _Check:
@@ -298,10 +297,10 @@ class _Check:
     def _inner_divisibility(
         self, op: ir.OpView, result: ir.Value, sharding: TensorSharding | HloSharding
     ) -> None:
-        kind = result.type
-        if not isinstance(kind, ir.RankedTensorType) or not kind.has_static_shape:
+        shape = static_shape(result.type)
+        if shape is None:
             return
-        for dimension, size, pieces in _uneven(tuple(kind.shape), _tiles(sharding)):
+        for dimension, size, pieces in _uneven(shape, _tiles(sharding)):
             self.sink.warning(
                 "indivisible",
                 f"the result of {op.operation.name}, dimension {dimension}: {size} elements into "

@@ -23,6 +23,7 @@ from shardpass.mlir import (
     result_attributes,
     results_of,
 )
+from shardpass.mlir.element_types import static_shape
 from shardpass.passes.identities import COLLECTIVES, CONSTRAINTS
 from shardpass.passes.manual_axes import axes_of
 
@@ -48,9 +49,7 @@ class Placement:
     @property
     def shape(self) -> tuple[int, ...] | None:
         """Its static shape, or ``None`` where it has none."""
-        if not isinstance(self.type, ir.RankedTensorType) or not self.type.has_static_shape:
-            return None
-        return tuple(self.type.shape)
+        return static_shape(self.type)
 
     @property
     def location(self) -> SourceLocation | None:

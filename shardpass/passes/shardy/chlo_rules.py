@@ -16,6 +16,8 @@ from typing import Final
 
 from jax.extend.mlir import ir
 
+from shardpass.mlir.element_types import static_shape
+
 RULE: Final = "sdy.sharding_rule"
 #: How the names of CHLO's ops begin.
 CHLO: Final = "chlo."
@@ -84,10 +86,10 @@ def _shapes(values: ir.OpOperandList | ir.OpResultList) -> _Shapes | None:
     """The static shapes of ``values``, or ``None`` where one has none."""
     shapes: list[tuple[int, ...]] = []
     for value in values:
-        kind = value.type
-        if not isinstance(kind, ir.RankedTensorType) or not kind.has_static_shape:
+        shape = static_shape(value.type)
+        if shape is None:
             return None
-        shapes.append(tuple(kind.shape))
+        shapes.append(shape)
     return tuple(shapes)
 
 
