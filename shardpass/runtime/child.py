@@ -21,7 +21,6 @@ import os
 import pickle
 import re
 import signal
-import struct
 import subprocess
 import sys
 import tempfile
@@ -32,13 +31,13 @@ from pathlib import Path
 from typing import IO, Any, Final, NoReturn, TypeVar
 
 from shardpass.diagnostics import ShardingError
+from shardpass.runtime.connection import Line, connected
 from shardpass.runtime.ending import Child, Ended, Forked, Spawned, die_with, ending, obey
 from shardpass.runtime.xla_text import without_traces
 
 T = TypeVar("T")
 Say = Callable[[str], None]
 
-_LENGTH: Final = struct.Struct("<Q")
 _MOST_LINES: Final = 4
 
 
@@ -59,7 +58,8 @@ def in_child(
       function: a function of a module, by its own name there. It, the arguments and the result are
         pickled on the way, so a module travels as a path or as bytes.
       args: its arguments.
-      progress: is told what the function tells the ``progress`` that it is then called with.
+      progress: is told what the function tells the ``progress`` that it is then called with, which
+        returns when that is done: what both processes write to one place stands there in order.
       sift: is given what is left in that file when the child has ended, however it did, and gives
         back what of it is to be treated as said above.
       kwargs: its keyword arguments.
@@ -72,19 +72,17 @@ def in_child(
     """
     task = (function.__module__, function.__qualname__, args, kwargs, progress is not None)
     with tempfile.TemporaryFile(prefix="shardpass-") as errors, ending():
-        read_end, write_end = os.pipe()
-        with os.fdopen(read_end, "rb") as answers:
+        line, its_line = connected()
+        with line:
             start = _fork if may_fork() else _spawn
+            with its_line:
+                child = start(task, its_line, line, errors)
             try:
-                child = start(task, write_end, errors)
-            finally:
-                os.close(write_end)
-            try:
-                answer = _listen(answers, progress)
+                answer = _listen(line, progress)
                 code = child.wait()
             except BaseException:  # An interrupt above all: no child is left behind.
                 child.end()
-                _listen(answers, progress)  # What it told before it ended.
+                _listen(line, progress)  # What it told before it ended.
                 sift(_read(errors))
                 raise
         told = sift(_read(errors))
@@ -125,7 +123,7 @@ def may_fork() -> bool:
     return not backends_are_initialized()
 
 
-def _fork(task: Any, write_end: int, errors: IO[bytes]) -> Child:
+def _fork(task: Any, line: Line, parents: Line, errors: IO[bytes]) -> Child:
     sys.stdout.flush()
     sys.stderr.flush()
     parent = os.getpid()
@@ -138,13 +136,14 @@ def _fork(task: Any, write_end: int, errors: IO[bytes]) -> Child:
             die_with(parent)
             obey()
             os.dup2(errors.fileno(), 2)
-            _answer(task, write_end)
+            parents.close()
+            _answer(task, line)
         finally:  # Nothing that is raised here goes on through the parent's code.
             os._exit(1)
     return Forked(child)
 
 
-def _spawn(task: Any, write_end: int, errors: IO[bytes]) -> Child:
+def _spawn(task: Any, line: Line, _: Line, errors: IO[bytes]) -> Child:
     environment = dict(os.environ)
     paths = [path or os.getcwd() for path in sys.path]
     environment["PYTHONPATH"] = os.pathsep.join(paths)
@@ -153,9 +152,9 @@ def _spawn(task: Any, write_end: int, errors: IO[bytes]) -> Child:
         try:
             process = subprocess.Popen(
                 [sys.executable, "-m", "shardpass.runtime.child",
-                 str(os.getpid()), str(task_end), str(write_end)],
+                 str(os.getpid()), str(task_end), *map(str, line.ends)],
                 stderr=errors,
-                pass_fds=(task_end, write_end),
+                pass_fds=(task_end, *line.ends),
                 env=environment,
             )  # fmt: skip
         finally:
@@ -172,7 +171,7 @@ def _spawn(task: Any, write_end: int, errors: IO[bytes]) -> Child:
     return child
 
 
-def _answer(task: Any, write_end: int) -> NoReturn:
+def _answer(task: Any, line: Line) -> NoReturn:
     """In the child: do the task, send the answer, end."""
     module, name, args, kwargs, tells = task
     status = 0
@@ -181,10 +180,10 @@ def _answer(task: Any, write_end: int) -> NoReturn:
         for part in name.split("."):
             function = getattr(function, part)
         if tells:
-            kwargs = {**kwargs, "progress": lambda step: _send(write_end, ("progress", step))}
-        _send(write_end, ("result", function(*args, **kwargs)))
+            kwargs = {**kwargs, "progress": line.tell}
+        line.send(("result", function(*args, **kwargs)))
     except ShardingError as error:
-        _send(write_end, ("error", error))
+        line.send(("error", error))
     except Ended as error:
         # Nothing is left to clean up: die of it, as whoever sent it expects.
         signal.signal(error.signal, signal.SIG_DFL)
@@ -193,7 +192,7 @@ def _answer(task: Any, write_end: int) -> NoReturn:
         # The border of the process: whatever it is, the parent is told.
         import traceback
 
-        _send(write_end, ("error", (f"{type(error).__name__}: {error}", traceback.format_exc())))
+        line.send(("error", (f"{type(error).__name__}: {error}", traceback.format_exc())))
         status = 1
     sys.stdout.flush()
     sys.stderr.flush()
@@ -201,25 +200,13 @@ def _answer(task: Any, write_end: int) -> NoReturn:
     os._exit(status)
 
 
-def _send(write_end: int, message: tuple[str, Any]) -> None:
-    data = pickle.dumps(message)
-    data = memoryview(_LENGTH.pack(len(data)) + data)
-    while data:
-        data = data[os.write(write_end, data) :]
-
-
-def _listen(answers: IO[bytes], progress: Say | None) -> tuple[str, Any] | None:
+def _listen(line: Line, progress: Say | None) -> tuple[str, Any] | None:
     """The child's answer, or ``None`` where it ended without one."""
-    while len(head := answers.read(_LENGTH.size)) == _LENGTH.size:
-        data = answers.read(length := _LENGTH.unpack(head)[0])
-        if len(data) < length:
-            return None
-        message = pickle.loads(data)
-        if message[0] != "progress":
-            return message
+    while (message := line.receive()) is not None and message[0] == "progress":
         if progress is not None:
             progress(message[1])
-    return None
+        line.acknowledge()
+    return message
 
 
 # What a dead child leaves.
@@ -275,11 +262,11 @@ def _pass_on(told: str) -> None:
 
 
 def _main() -> NoReturn:
-    parent, task_end, write_end = map(int, sys.argv[1:])
+    parent, task_end, *ends = map(int, sys.argv[1:])
     die_with(parent)
     obey()
     with ending(), os.fdopen(task_end, "rb") as pipe:
-        _answer(pickle.load(pipe), write_end)
+        _answer(pickle.load(pipe), Line((ends[0], ends[1])))
 
 
 if __name__ == "__main__":

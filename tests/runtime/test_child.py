@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import textwrap
+import time
+from pathlib import Path
 
 import pytest
 
@@ -26,6 +28,18 @@ class TestSpawned:
         told: list[str] = []
         assert in_child(tasks.halves, 3, last=2, progress=told.append) == [1.5, 1.0]
         assert told == ["half of 3", "half of 2"]
+
+    def test_the_child_goes_on_when_what_it_told_was_heard(self, tmp_path: Path):
+        """Else what the two write to one terminal stands there in any order."""
+        written = tmp_path / "written"
+
+        def hear(told: str) -> None:
+            time.sleep(0.3)
+            with written.open("a") as file:
+                file.write(told)
+
+        in_child(tasks.tell_and_write, str(written), progress=hear)
+        assert written.read_text() == "told 1\nwritten 1\ntold 2\nwritten 2\n"
 
     def test_errors_keep_all_that_they_carry(self):
         with pytest.raises(ShardingError) as caught:
