@@ -54,7 +54,7 @@ def prepare_for_xla(root: ir.Operation) -> None:
             del op.attributes[_RULE]
         if isinstance(op, sdy.ReshardOp):
             resharded.append(op)
-        if is_stretching(op):
+        if isinstance(op, stablehlo.BroadcastInDimOp) and is_stretching(op):
             stretching.append(op)
         if MHLO_SHARDING in op.attributes:
             op.attributes[MHLO_SHARDING] = _tiled(op.attributes[MHLO_SHARDING])

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func
 
 from shardpass.diagnostics import Diagnostic, ShardingError, SourceLocation
-from shardpass.mlir import portable
+from shardpass.mlir import bytecode, portable
 from shardpass.mlir.context import load_quantized_types, make_context
 from shardpass.mlir.errors import from_mlir_error
 from shardpass.mlir.exported import Container
@@ -17,6 +19,15 @@ from shardpass.mlir.files import is_bytecode
 from shardpass.mlir.forms import FORMS, Form, form_of, looks_like, unpacked
 from shardpass.mlir.locations import PARSED_TEXT, locate
 from shardpass.mlir.source import SourceText
+
+
+def _without_limit(_: int) -> contextlib.AbstractContextManager[None]:
+    return contextlib.nullcontext()
+
+
+#: Entered around the reading of so many bytes. Over some damaged files MLIR goes on for ever;
+#: whoever reads in a process of its own (the command line) puts something here that ends it.
+around_reading: Callable[[int], contextlib.AbstractContextManager[None]] = _without_limit
 
 
 @dataclass(frozen=True)
@@ -64,7 +75,8 @@ def read(
     context.allow_unregistered_dialects = allow_unregistered
     if b"quant" in data:
         load_quantized_types(context)
-    found = _read(context, data, name, form or form_of(data))
+    with around_reading(len(data)):
+        found = _read(context, data, name, form or form_of(data))
     if needs_function:
         _check_functions(found, name)
     return found
@@ -78,6 +90,12 @@ def _read(context: ir.Context, data: bytes, name: str, form: Form) -> Content:
             raise ShardingError("unreadable", f"{name} holds no program: it is damaged")
         found = _read(context, program, name, form_of(program))
         return replace(found, form=form, container=container)
+    if form in ("portable", "bytecode") and (fault := bytecode.fault_in(data)):
+        raise ShardingError(
+            "unreadable",
+            f"{name} is {FORMS[form]} that does not add up: {fault}",
+            help=portable.CUT_SHORT,
+        )
     with context:
         try:
             if form == "portable":

@@ -14,13 +14,9 @@ from jax.extend.mlir.dialects import stablehlo
 from shardpass.mlir.attributes import MHLO_SHARDING
 
 
-def is_stretching(op: ir.OpView) -> bool:
+def is_stretching(op: stablehlo.BroadcastInDimOp) -> bool:
     """Whether ``op`` carries an ``mhlo.sharding`` and stretches a dimension of one element."""
-    return (
-        isinstance(op, stablehlo.BroadcastInDimOp)
-        and MHLO_SHARDING in op.attributes
-        and bool(_stretched(op))
-    )
+    return MHLO_SHARDING in op.attributes and bool(_stretched(op))
 
 
 def reshape_before(op: stablehlo.BroadcastInDimOp) -> None:
