@@ -25,6 +25,7 @@ from shardpass.mlir.entry import (
     BUFFER_DONOR,
     argument_attributes,
     entry_function,
+    is_of_shardy,
     is_public,
     mhlo_shardings,
     set_argument_attributes,
@@ -103,7 +104,7 @@ def to_proto(root: ir.Operation, bytecode: bytes, name: str) -> bytes:
       ShardingError: ``not-expressible`` for Shardy's notation, which HLO has not, and for what
         XLA's exporter refuses.
     """
-    if mesh_ops(root) or any(_is_of_shardy(op) for op in operations(root)):
+    if mesh_ops(root) or any(map(is_of_shardy, operations(root))):
         raise ShardingError(
             "not-expressible",
             f"{name} has Shardy's notation in it, which HLO has not",
@@ -130,22 +131,6 @@ def to_text(root: ir.Operation, bytecode: bytes, name: str) -> str:
         if isinstance(count, ir.IntegerAttr) and count.value > 1 and f"{key}=" not in first:
             first += f", {key}={count.value}"
     return first + line_break + rest
-
-
-def _is_of_shardy(op: ir.OpView) -> bool:
-    """Whether it is an op of Shardy's, or has one of its attributes, on itself or its values."""
-    if op.operation.name.startswith("sdy."):
-        return True
-    attributes = op.attributes
-    if any(key.startswith("sdy.") for key in attributes):
-        return True
-    held = [attributes[key] for key in ("arg_attrs", "res_attrs") if key in attributes]
-    return any(
-        entry.name.startswith("sdy.")
-        for entries in held
-        for part in ir.ArrayAttr(entries)
-        for entry in ir.DictAttr(part)
-    )
 
 
 def _imported(
