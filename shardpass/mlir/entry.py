@@ -23,6 +23,8 @@ ALIASING_OUTPUT = "tf.aliasing_output"
 BUFFER_DONOR = "jax.buffer_donor"
 RESULT_INFO = "jax.result_info"
 
+#: What the names of Shardy's ops and attributes begin with.
+_SHARDY: Final = "sdy."
 _USUAL = (SDY_SHARDING, ALIASING_OUTPUT, RESULT_INFO, BUFFER_DONOR, MHLO_SHARDING)
 
 
@@ -233,6 +235,20 @@ def mhlo_shardings(op: ir.OpView) -> list[ir.Attribute]:
     if isinstance(op, func.FuncOp):
         held = [*argument_attributes(op), *result_attributes(op)]
     return [entries[MHLO_SHARDING] for entries in held if MHLO_SHARDING in entries]
+
+
+def is_of_shardy(op: ir.OpView) -> bool:
+    """Whether ``op`` is one of Shardy's, or has attributes of it, on itself or a function's values.
+
+    Any of its attributes count, also those that are for reading alone.
+    """
+    if op.operation.name.startswith(_SHARDY) or any(n.startswith(_SHARDY) for n in op.attributes):
+        return True
+    if not isinstance(op, func.FuncOp):
+        return False
+    held = [op.attributes[name] for name in ("arg_attrs", "res_attrs") if name in op.attributes]
+    dictionaries = {entries for values in held for entries in ir.ArrayAttr(values)}
+    return any(e.name.startswith(_SHARDY) for entries in dictionaries for e in ir.DictAttr(entries))
 
 
 def _dictionaries(function: func.FuncOp, name: str, count: int) -> list[ir.DictAttr]:

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func
 
-from shardpass.diagnostics import Diagnostic, ShardingError, SourceLocation
-from shardpass.mlir import portable
+from shardpass.diagnostics import Diagnostic, Severity, ShardingError, SourceLocation
+from shardpass.mlir import bytecode, portable
 from shardpass.mlir.context import load_quantized_types, make_context
-from shardpass.mlir.errors import from_mlir_error
+from shardpass.mlir.errors import from_mlir_error, hearing
 from shardpass.mlir.exported import Container
 from shardpass.mlir.files import is_bytecode
 from shardpass.mlir.forms import FORMS, Form, form_of, looks_like, unpacked
 from shardpass.mlir.locations import PARSED_TEXT, locate
 from shardpass.mlir.source import SourceText
+
+
+def _without_limit(_: int) -> contextlib.AbstractContextManager[None]:
+    return contextlib.nullcontext()
+
+
+#: Entered around the reading of so many bytes. Over some damaged files MLIR goes on for ever;
+#: whoever reads in a process of its own (the command line) puts something here that ends it.
+around_reading: Callable[[int], contextlib.AbstractContextManager[None]] = _without_limit
 
 
 @dataclass(frozen=True)
@@ -64,7 +75,8 @@ def read(
     context.allow_unregistered_dialects = allow_unregistered
     if b"quant" in data:
         load_quantized_types(context)
-    found = _read(context, data, name, form or form_of(data))
+    with around_reading(len(data)):
+        found = _read(context, data, name, form or form_of(data))
     if needs_function:
         _check_functions(found, name)
     return found
@@ -78,12 +90,18 @@ def _read(context: ir.Context, data: bytes, name: str, form: Form) -> Content:
             raise ShardingError("unreadable", f"{name} holds no program: it is damaged")
         found = _read(context, program, name, form_of(program))
         return replace(found, form=form, container=container)
+    if form in ("portable", "bytecode") and (fault := bytecode.fault_in(data)):
+        raise ShardingError(
+            "unreadable",
+            f"{name} is {FORMS[form]} that does not add up: {fault}",
+            help=portable.CUT_SHORT,
+        )
     with context:
         try:
             if form == "portable":
                 return Content(portable.read(context, data, name), form)
             if form == "bytecode":
-                return Content(ir.Module.parse(data), form)
+                return Content(_from_bytecode(context, data, name), form)
             if form in ("hlo", "hlo-proto"):
                 return Content(_from_hlo(context, data, name, form), form)
             text = _decoded(data, name, form)
@@ -99,6 +117,23 @@ def _read(context: ir.Context, data: bytes, name: str, form: Form) -> Content:
                 f"{name} cannot be read: {' '.join(str(error).split())}",
                 help=portable.CUT_SHORT if is_bytecode(data) else None,
             ) from error
+
+
+def _from_bytecode(context: ir.Context, data: bytes, name: str) -> ir.Module:
+    # What MLIR says of damaged names is not UTF-8, and jaxlib's own `MLIRError` dies of that.
+    said: list[Diagnostic] = []
+    try:
+        with hearing(context, said.append):
+            return ir.Module.parse(data)
+    except ir.MLIRError as error:
+        if not any(diagnostic.severity is Severity.ERROR for diagnostic in said):
+            raise
+        raise ShardingError.of([_in_bytecode(found, name) for found in said]) from error
+
+
+def _in_bytecode(diagnostic: Diagnostic, name: str) -> Diagnostic:
+    placed = SourceText(name, None).place(diagnostic).at(SourceLocation(name))
+    return replace(placed, help=placed.help or portable.CUT_SHORT)
 
 
 def _from_hlo(context: ir.Context, data: bytes, name: str, form: Form) -> ir.Module:
@@ -165,9 +200,7 @@ def _decoded(data: bytes, name: str, form: Form) -> str:
 
 def _explained(error: ir.MLIRError, data: bytes, name: str) -> ShardingError:
     reported: list[Diagnostic] = list(from_mlir_error(error).diagnostics)
-    text = None if is_bytecode(data) else _decoded(data, name, "text")
-    source = SourceText(name, text)
-    placed = [source.place(d).at(SourceLocation(name)) for d in reported]
-    if text is None:
-        placed = [replace(d, help=d.help or portable.CUT_SHORT) for d in placed]
-    return ShardingError.of(placed)
+    if is_bytecode(data):
+        return ShardingError.of([_in_bytecode(diagnostic, name) for diagnostic in reported])
+    source = SourceText(name, _decoded(data, name, "text"))
+    return ShardingError.of([source.place(d).at(SourceLocation(name)) for d in reported])
