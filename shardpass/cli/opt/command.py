@@ -111,8 +111,10 @@ _OPTIONS = (
     click.option(
         "--mlir-pass-pipeline-crash-reproducer",
         metavar="FILE",
-        help="Where a failure goes, with the command that repeats it. If not said, aborts and "
-        "internal errors go to a new file in the temporary folder.",
+        help="Where a module goes on which passes fail or abort, with the command that repeats it. "
+        "If not said, to the temporary folder, in a file named after the failure, so that the same "
+        "one makes no second file; with --verify-diagnostics then aborts and internal errors "
+        "alone, with --quiet aborts alone.",
     ),
     _flag("--run-reproducer", "Run the passes that a reproducer names on the module in it."),
     _flag("--list-passes", "Show every pass with its options, and stop."),
@@ -176,7 +178,7 @@ def opt(context: click.Context, words: tuple[str, ...], **options: Any) -> None:
 
 
 def _single(console: Console, file: str, request: Request, reproducer: str | None) -> int:
-    source = Source(STANDARD_INPUT, read_standard_input()) if file == "-" else Source(file)
+    source = Source(STANDARD_INPUT, read_standard_input()) if file == "-" else Source.at(file)
     return Run(console, source, request, reproducer).go().code
 
 
@@ -198,7 +200,7 @@ def _batch(
     )
     return run_batch(
         [
-            Run(console, Source(name), replace(request, output=request.output.to(output)))
+            Run(console, Source.at(name), replace(request, output=request.output.to(output)))
             for name, output in zip(names, outputs, strict=True)
         ]
     )
