@@ -159,6 +159,40 @@ def test_a_file_may_be_asked_for(shardpass: Run, folder: Path, temporary: Path) 
     assert [*temporary.iterdir()] == []
 
 
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (("d.mlir",), "input, ./d.mlir"),
+        (("link.mlir",), "input, ./d.mlir"),
+        (("m.mlir", "-o", "d.mlir"), "output, ./d.mlir"),
+    ],
+)
+def test_what_is_read_or_written_is_not_replaced(
+    words: tuple[str, ...], what: str, shardpass: Run, folder: Path
+) -> None:
+    (folder / "link.mlir").symlink_to(folder / "d.mlir")
+    done = shardpass("opt", *words, "--sp-verify", "--mlir-pass-pipeline-crash-reproducer=./d.mlir")
+    assert (done.returncode, done.stderr) == (
+        2,
+        f"error[usage]: --mlir-pass-pipeline-crash-reproducer names the {what}\n"
+        "  help: name a file of its own: what failed would be written over it\n",
+    )
+    assert (folder / "d.mlir").read_text() == FAULTY
+
+
+def test_a_reproducer_is_not_written_over_by_what_it_repeats(shardpass: Run) -> None:
+    option = "--mlir-pass-pipeline-crash-reproducer=kept.mlir"
+    assert shardpass("opt", "d.mlir", "--sp-verify", option).returncode == 1
+    done = shardpass("opt", "kept.mlir", "--run-reproducer", option)
+    assert (done.returncode, "names the input, kept.mlir" in done.stderr) == (2, True)
+
+
+def test_a_reproducer_is_a_file(shardpass: Run) -> None:
+    done = shardpass("opt", "d.mlir", "--mlir-pass-pipeline-crash-reproducer=-")
+    assert done.returncode == 2
+    assert "'-' stands for a standard stream with modules alone" in done.stderr
+
+
 def test_a_failure_that_cannot_be_kept_is_told_all_the_same(folder: Path) -> None:
     code = (
         "def full(*_, **settings): raise OSError(28, 'No room')\n"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from shardpass.cli.opt.output import Output, Printing
 from shardpass.cli.opt.parts import BORDER
 from shardpass.cli.opt.words import LikeMlirOpt, MayHaveValue, files_and_passes
 from shardpass.cli.opt.work import Request, Source
-from shardpass.cli.options import console_options, emit_option, example
+from shardpass.cli.options import FilePath, console_options, emit_option, example
 from shardpass.cli.streams import STANDARD_INPUT, read_standard_input
 from shardpass.diagnostics import ShardingError
 
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from shardpass.mlir import Emit
 
 Command = Callable[..., Any]
+
+#: What an option says that names no file.
+_NO_FILE = (None, "-")
 
 
 def _flag(name: str, help: str, *more: str, **settings: Any) -> Callable[[Command], Command]:
@@ -110,7 +114,7 @@ _OPTIONS = (
     _flag("--dump-pass-pipeline", "Show the passes as MLIR runs them."),
     click.option(
         "--mlir-pass-pipeline-crash-reproducer",
-        metavar="FILE",
+        type=FilePath(),
         help="Where a module goes on which passes fail or abort, with the command that repeats it. "
         "If not said, to the temporary folder, in a file named after the failure, so that the same "
         "one makes no second file; with --verify-diagnostics then aborts and internal errors "
@@ -167,6 +171,7 @@ def opt(context: click.Context, words: tuple[str, ...], **options: Any) -> None:
     console = console_of(context)
     reproducer = options["mlir_pass_pipeline_crash_reproducer"]
     try:
+        _check_reproducer(reproducer, {"input": files, "output": [request.output.path]})
         if options["batch"]:
             code = _batch(console, files, request, options["output"], reproducer)
         else:
@@ -175,6 +180,21 @@ def opt(context: click.Context, words: tuple[str, ...], **options: Any) -> None:
         console.report(error.diagnostics)
         code = USAGE if error.slug == "usage" else FAILED
     context.exit(code)
+
+
+def _check_reproducer(reproducer: str | None, others: Mapping[str, Sequence[str | None]]) -> None:
+    """Refuse to replace a file that the command reads or writes by what failed."""
+    if reproducer is None or (os.path.exists(reproducer) and not os.path.isfile(reproducer)):
+        return  # A device loses nothing.
+    for what, paths in others.items():
+        if os.path.realpath(reproducer) in [
+            os.path.realpath(p) for p in paths if p not in _NO_FILE
+        ]:
+            raise ShardingError(
+                "usage",
+                f"--mlir-pass-pipeline-crash-reproducer names the {what}, {reproducer}",
+                help="name a file of its own: what failed would be written over it",
+            )
 
 
 def _single(console: Console, file: str, request: Request, reproducer: str | None) -> int:
@@ -216,6 +236,7 @@ def request_of(context: click.Context, passes: Sequence[str], options: dict[str,
         before = frozenset({EVERY})
     if options["mlir_print_ir_after_all"] or (only_changes and not after):
         after = frozenset({EVERY})
+    tree = options["mlir_print_ir_tree_dir"]
     path = options["output"] or "-"
     emit: Emit | None = options["emit"] or ("bytecode" if options["emit_bytecode"] else None)
     return Request(
@@ -234,7 +255,7 @@ def request_of(context: click.Context, passes: Sequence[str], options: dict[str,
             only_changes=only_changes,
             only_failures=options["mlir_print_ir_after_failure"],
             module_scope=options["mlir_print_ir_module_scope"],
-            tree=options["mlir_print_ir_tree_dir"],
+            tree=tree and os.path.abspath(tree),
             debug_info=options["mlir_print_debuginfo"],
             generic=options["mlir_print_op_generic"],
             elements_limit=elements_limit,

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from shardpass.cli.folder import same_folder
 from shardpass.cli.guard import (
     DIED,
     FAILED,
@@ -137,7 +138,7 @@ def work(
         if target not in (None, "-"):
             files.check_target(target)
     data, request = in_hand(source, request)
-    with reading_the_command_line():
+    with reading_the_command_line(), same_folder():
         _check(request)
     done = _Outcome()
     for part in parts_of(data, request.split):
@@ -149,7 +150,8 @@ def work(
             # What is printed between passes was shown already, before a part behind this one died.
             again = part.index < max(dead, default=-1)
             now = replace(request, ir_printing=IrPrinting()) if again else request
-            _through(part, source.name, now, done)
+            with same_folder():
+                _through(part, source.name, now, done)
     request.output.check(len(done.formed))
     console().report(done.faults)
     failed = any(fault.severity is Severity.ERROR for fault in done.faults)
