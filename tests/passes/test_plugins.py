@@ -106,6 +106,19 @@ def test_what_is_no_pass_of_that_name(site: Path, value: str, message: str) -> N
     assert said.startswith(f'the pass "acme-mark" of acme-passes 1.2 {message}')
 
 
+def test_options_that_no_text_can_set(site: Path) -> None:
+    code = CODE.replace(
+        "    word: str",
+        "    sizes: tuple[int, ...] = (1, 2)\n    f: object | int = None\n    word: str",
+    )
+    install(site, "acme-passes", code, acme_mark="Mark")
+    assert refused("acme-mark") == (
+        "bad-plugin",
+        'the pass "acme-mark" of acme-passes 1.2 has options that no text can set: "sizes" is of '
+        'type tuple, "f" is of type object | int',
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "ours"),
     [("sp-strip", "shardpass itself"), ("cse", "jaxlib"), ("sdy-close-shardings", "jaxlib")],
