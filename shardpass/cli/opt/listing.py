@@ -20,15 +20,20 @@ def list_passes() -> int:
 
     for cls in builtin_passes().values():
         _list_pass(cls)
+    brought: dict[str, list[str]] = {}
     for name, points in sorted(plugins().items()):
-        try:
-            found = Registry().find(name)
-        except ShardingError as error:
-            click.echo(f"\n{name}\n    {error.diagnostic.message}")
-            continue
-        click.echo(f"\nOf {owner(points[0])}:")
-        assert found is not None
-        _list_pass(found)
+        for whose in dict.fromkeys(map(owner, points)):
+            brought.setdefault(whose, []).append(name)
+    for whose, names in sorted(brought.items()):
+        click.echo(f"\nOf {whose}:")
+        for name in names:
+            try:
+                found = Registry().find(name)
+            except ShardingError as error:
+                click.echo(f"{name}\n    {error.diagnostic.message}")
+                continue
+            assert found is not None
+            _list_pass(found)
     click.echo("\nNative passes:")
     for name, text in NATIVE_PASSES.items():
         if anchor(name) is not None:
