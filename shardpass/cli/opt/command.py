@@ -14,7 +14,7 @@ from shardpass.cli.console import Console
 from shardpass.cli.guard import FAILED, USAGE, console_of, guarded
 from shardpass.cli.opt.files import Run, batch_outputs, run_batch
 from shardpass.cli.opt.ir_printing import EVERY, IrPrinting
-from shardpass.cli.opt.listing import list_passes
+from shardpass.cli.opt.listing import list_passes, show_dialects
 from shardpass.cli.opt.output import Output, Printing
 from shardpass.cli.opt.parts import BORDER
 from shardpass.cli.opt.words import LikeMlirOpt, MayHaveValue, files_and_passes
@@ -85,6 +85,7 @@ _OPTIONS = (
     ),
     _flag("--verify-roundtrip", "Print and parse the module first, and compare."),
     _flag("--allow-unregistered-dialect", "Take ops and attributes of dialects nobody knows."),
+    _flag("--no-implicit-module", "Refuse a text whose ops do not stand in a module of their own."),
     _flag("--emit-bytecode", "The same as --emit=bytecode."),
     _number("--emit-bytecode-version", "The version of MLIR's bytecode."),
     _flag("--mlir-print-debuginfo", "Print locations."),
@@ -92,6 +93,8 @@ _OPTIONS = (
     _flag("--mlir-print-op-generic", "Print MLIR's generic form."),
     _flag("--mlir-print-local-scope", "Print without aliases."),
     _flag("--mlir-use-nameloc-as-prefix", "Name values by their locations."),
+    _flag("--mlir-print-assume-verified", "Print without a run of the verifier in front."),
+    _flag("--mlir-print-skip-regions", "Print what is inside of ops as {...}."),
     _number("--mlir-elide-elementsattrs-if-larger", "Leave out constants of more than N elements."),
     _number(
         "--mlir-elide-resource-strings-if-larger", "Leave out resources of more than N characters."
@@ -108,7 +111,12 @@ _OPTIONS = (
         metavar="FOLDER",
         help="Print to files there, a folder for each op, instead of to standard error.",
     ),
-    _flag("--mlir-timing", "Show how long each pass took."),
+    _flag("--mlir-timing", "Show how long each pass took; an empty report without any pass."),
+    click.option(
+        "--mlir-timing-display",
+        type=click.Choice(["list", "tree"]),
+        help="How times are shown; mlir-opt's list cannot be asked for from Python.",
+    ),
     _flag("--mlir-pass-statistics", "Show what MLIR's passes counted."),
     _flag("--mlir-disable-threading", "Run on one thread, which is done in any case."),
     _flag("--dump-pass-pipeline", "Show the passes as MLIR runs them."),
@@ -122,6 +130,7 @@ _OPTIONS = (
     ),
     _flag("--run-reproducer", "Run the passes that a reproducer names on the module in it."),
     _flag("--list-passes", "Show every pass with its options, and stop."),
+    _flag("--show-dialects", "Show the dialects that are read, and stop."),
     emit_option,
     console_options,
 )
@@ -156,6 +165,13 @@ def opt(context: click.Context, words: tuple[str, ...], **options: Any) -> None:
     """
     if options["list_passes"]:
         guarded(context, list_passes)
+    if options["show_dialects"]:
+        guarded(context, show_dialects)
+    if options["mlir_timing_display"] == "list":
+        raise click.UsageError(
+            "--mlir-timing-display=list of mlir-opt cannot be asked for from Python: times come as "
+            "a tree"
+        )
     files, passes = files_and_passes(words)
     if not options["batch"] and len(files) > 1:
         raise click.UsageError(
@@ -246,6 +262,7 @@ def request_of(context: click.Context, passes: Sequence[str], options: dict[str,
         verify_each=options["verify_each"],
         verify_roundtrip=options["verify_roundtrip"],
         allow_unregistered=options["allow_unregistered_dialect"],
+        implicit_module=not options["no_implicit_module"],
         timing=options["mlir_timing"],
         statistics=options["mlir_pass_statistics"],
         show_pipeline=options["dump_pass_pipeline"],
@@ -272,6 +289,8 @@ def request_of(context: click.Context, passes: Sequence[str], options: dict[str,
                 generic=options["mlir_print_op_generic"],
                 local_scope=options["mlir_print_local_scope"],
                 names_from_locations=options["mlir_use_nameloc_as_prefix"],
+                assume_verified=options["mlir_print_assume_verified"],
+                skip_regions=options["mlir_print_skip_regions"],
                 elements_limit=elements_limit,
                 resource_limit=resource_limit,
             ),

@@ -181,6 +181,8 @@ class Run:
                 words.append("--verify-each=false")
         if request.allow_unregistered:
             words.append("--allow-unregistered-dialect")
+        if not request.implicit_module:
+            words.append("--no-implicit-module")
         if request.verify_roundtrip:
             words.append("--verify-roundtrip")
         if request.output.emit not in (None, "text"):

@@ -1,4 +1,4 @@
-"""``shardpass opt --list-passes``."""
+"""What ``shardpass opt`` knows: ``--list-passes`` and ``--show-dialects``."""
 
 from __future__ import annotations
 
@@ -38,6 +38,16 @@ def list_passes() -> int:
     for name, text in NATIVE_PASSES.items():
         if anchor(name) is not None:
             click.echo(f"  {name:48} {text}")
+    return 0
+
+
+def show_dialects() -> int:
+    """Print the names of the dialects that are read, as mlir-opt does."""
+    from shardpass.mlir.context import dialects_of, load_quantized_types, make_context
+
+    context = make_context()
+    load_quantized_types(context)
+    click.echo(f"Available Dialects: {','.join(dialects_of(context))}")
     return 0
 
 

@@ -20,6 +20,29 @@ _FALSE = frozenset({"false", "FALSE", "False", "0"})
 _SHORT = re.compile(r"-[qh]*(?:o(?P<value>.*))?", re.DOTALL)
 _LONG = re.compile(r"--(?P<name>[A-Za-z][\w-]*)(?:=(?P<value>.*))?", re.DOTALL)
 
+#: Options of mlir-opt for which MLIR's Python bindings have no word.
+_NOT_FROM_PYTHON = frozenset(
+    {
+        "irdl-file",
+        "load-dialect-plugin",
+        "load-pass-plugin",
+        "log-actions-to",
+        "log-mlir-actions-filter",
+        "mlir-debug-counter",
+        "mlir-enable-debugger-hook",
+        "mlir-output-format",
+        "mlir-pass-pipeline-local-reproducer",
+        "mlir-print-debug-counter",
+        "mlir-print-elementsattrs-with-hex-if-larger",
+        "mlir-print-op-on-diagnostic",
+        "mlir-print-stacktrace-on-diagnostic",
+        "mlir-print-unique-ssa-ids",
+        "mlir-print-value-users",
+        "mlir-very-unsafe-disable-verifier-on-parsing",
+        "profile-actions-to",
+    }
+)
+
 
 class MayHaveValue(click.Option):
     """An option whose value may be left out, and then is ``bare``.
@@ -110,4 +133,6 @@ def _as_text(flag: str) -> str:
     if not found:
         raise click.UsageError(f"no such option: {flag}")
     name, options = found.groups()
+    if name in _NOT_FROM_PYTHON:
+        raise click.UsageError(f"--{name} of mlir-opt cannot be asked for from Python")
     return name if options is None else f"{name}{{{options}}}"

@@ -45,6 +45,7 @@ class Request:
     verify_each: bool = True
     verify_roundtrip: bool = False
     allow_unregistered: bool = False
+    implicit_module: bool = True
     timing: bool = False
     statistics: bool = False
     show_pipeline: bool = False
@@ -193,6 +194,7 @@ def _parsed(part: Part, name: str, request: Request) -> Module:
             # A file without anything is a mistake, a part without anything is as good as another.
             needs_function=not part.is_cut_out and not part.data.strip(),
             allow_unregistered=request.allow_unregistered,
+            implicit_module=request.implicit_module,
         )
     except ShardingError as error:
         start = SourceLocation(name, part.line) if part.is_cut_out else None
@@ -204,14 +206,16 @@ def _run(module: Module, part: Part, request: Request) -> tuple[Module, Sequence
 
     if request.verify_roundtrip:
         check_roundtrip(module, allow_unregistered=request.allow_unregistered)
-    if not request.pipeline or (part.is_cut_out and part.is_empty):
+    instrument = _instrument(request)
+    # Whoever wants to see what ran is shown that nothing did.
+    if not (request.pipeline or instrument) or (part.is_cut_out and part.is_empty):
         return module, ()
     result = run_pipeline(
         module,
         request.pipeline,
         in_place=True,
         verify_each=request.verify_each,
-        instrument=_instrument(request),
+        instrument=instrument,
         needs_entry=False,
     )
     return result.module, result.diagnostics
