@@ -71,7 +71,8 @@ _OPTIONS = (
         bare="all",
         type=click.Choice(["all", "only-expected"]),
         metavar="[=all|only-expected]",
-        help="Compare what is reported with the expected-error comments of the file.",
+        help="Compare what is reported with the expected-error comments of the file; expected-note "
+        "may also name the help of a fault.",
     ),
     click.option(
         "--verify-each",
