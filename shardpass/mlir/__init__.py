@@ -47,6 +47,7 @@ from shardpass.mlir.entry import (
     set_argument_attributes,
     set_result_attributes,
     static_sizes,
+    where_written,
     with_entry,
 )
 from shardpass.mlir.errors import from_mlir_error, hearing
@@ -110,6 +111,7 @@ __all__ = [
     "static_sizes",
     "visit",
     "where",
+    "where_written",
     "with_attribute",
     "with_entry",
     "write_mhlo",
