@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import os
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from shardpass import __version__
 from shardpass.cli.console import Console
 from shardpass.cli.guard import FAILED, USAGE, console_of, guarded
 from shardpass.cli.opt.files import Run, batch_outputs, run_batch
@@ -134,6 +136,7 @@ _OPTIONS = (
     _flag("--show-dialects", "Show the dialects that are read, and stop."),
     emit_option,
     console_options,
+    click.version_option(__version__, prog_name="shardpass"),
 )
 
 
@@ -176,7 +179,7 @@ def opt(context: click.Context, words: tuple[str, ...], **options: Any) -> None:
     files, passes = files_and_passes(words)
     if not options["batch"] and len(files) > 1:
         raise click.UsageError(
-            f"one file at most, not {len(files)}: {' '.join(files)}; --batch takes many"
+            f"one file at most, not {len(files)}: {shlex.join(files)}; --batch takes many"
         )
     if options["run_reproducer"] and (passes or options["pass_pipeline"] is not None):
         raise click.UsageError("--run-reproducer takes the passes from the file: name no others")
@@ -254,7 +257,7 @@ def request_of(context: click.Context, passes: Sequence[str], options: dict[str,
     if options["mlir_print_ir_after_all"] or (only_changes and not after):
         after = frozenset({EVERY})
     tree = options["mlir_print_ir_tree_dir"]
-    path = options["output"] or "-"
+    path = "-" if options["output"] is None else options["output"]
     emit: Emit | None = options["emit"] or ("bytecode" if options["emit_bytecode"] else None)
     return Request(
         pipeline=tuple(passes),
