@@ -48,6 +48,7 @@ from shardpass.mlir.entry import (
     set_argument_attributes,
     set_result_attributes,
     static_sizes,
+    where_written,
     with_entry,
 )
 from shardpass.mlir.errors import from_mlir_error, hearing
@@ -112,6 +113,7 @@ __all__ = [
     "static_sizes",
     "visit",
     "where",
+    "where_written",
     "with_attribute",
     "with_entry",
     "write_mhlo",

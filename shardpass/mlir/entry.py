@@ -11,9 +11,9 @@ from typing import Any, Final, cast
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func
 
-from shardpass.diagnostics import ShardingError
+from shardpass.diagnostics import ShardingError, SourceLocation
 from shardpass.mlir.attributes import MHLO_SHARDING, SDY_SHARDING
-from shardpass.mlir.locations import locate, value_name
+from shardpass.mlir.locations import file_positions, locate, value_name
 from shardpass.mlir.paths import dotted, result_name
 
 #: The function that a run starts at, where a module has it.
@@ -208,6 +208,18 @@ def results_of(function: func.FuncOp) -> list[EntryValue]:
         raw, path = result_name(info, index, len(types))
         values.append(EntryValue(True, index, raw, path, kind))
     return values
+
+
+def where_written(function: func.FuncOp, value: EntryValue) -> SourceLocation | None:
+    """Where ``value`` of ``function`` stands: an argument at its own place if it has one.
+
+    Names that JAX gives to arguments have none, nor have results; they stand where the function is.
+    """
+    if not (value.is_result or function.is_external):
+        own = next(file_positions(function.arguments[value.index].location), None)
+        if own:
+            return own
+    return locate(function)
 
 
 def aliases_of(function: func.FuncOp) -> dict[int, int]:

@@ -54,6 +54,7 @@ def read(
     form: Form | None = None,
     needs_function: bool = True,
     allow_unregistered: bool = False,
+    implicit_module: bool = True,
 ) -> Content:
     """The module in ``data``.
 
@@ -64,6 +65,8 @@ def read(
       needs_function: whether to refuse a module without any, and an empty file with it.
       allow_unregistered: whether there may be ops and attributes of dialects that nobody
         registered.
+      implicit_module: whether MLIR puts a module around a text that is none; otherwise there must
+        be one.
 
     Raises:
       ShardingError: ``unreadable``, ``mlir``; see :func:`shardpass.load`.
@@ -75,8 +78,11 @@ def read(
     context.allow_unregistered_dialects = allow_unregistered
     if b"quant" in data:
         load_quantized_types(context)
+    form = form or form_of(data)
     with around_reading(len(data)):
-        found = _read(context, data, name, form or form_of(data))
+        found = _read(context, data, name, form)
+    if not implicit_module and form == "text" and found.text is not None:
+        _check_top_level(context, found.text, name)
     if needs_function:
         _check_functions(found, name)
     return found
@@ -143,6 +149,26 @@ def _from_hlo(context: ir.Context, data: bytes, name: str, form: Form) -> ir.Mod
     if form == "hlo":
         return hlo.from_text(context, _decoded(data, name, form), name)
     return hlo.from_proto(context, data, name)
+
+
+def _check_top_level(context: ir.Context, text: str, name: str) -> None:
+    """Refuse what is no module by itself; it was read before, inside of one."""
+    try:
+        with context:
+            top = ir.Operation.parse(text)
+    except ir.MLIRError as error:
+        # It is about all of the text, and has no place in it.
+        raise ShardingError.of(
+            [replace(fault, location=None) for fault in from_mlir_error(error).diagnostics]
+        ) from error
+    if top.operation.name != "builtin.module":
+        fault = ShardingError(
+            "unreadable",
+            f"{name} holds a {top.operation.name} where a builtin.module has to stand: passes run "
+            "on modules",
+            location=locate(top),
+        )
+        raise ShardingError.of([SourceText(name, text).place(fault.diagnostic)])
 
 
 def _check_functions(found: Content, name: str) -> None:

@@ -21,7 +21,6 @@ from shardpass.mlir import (
     Shardings,
     argument_attributes,
     arguments_of,
-    file_positions,
     locate,
     mesh_ops,
     mhlo_shardings,
@@ -30,6 +29,7 @@ from shardpass.mlir import (
     read_mhlo,
     result_attributes,
     results_of,
+    where_written,
 )
 from shardpass.mlir.element_types import static_shape
 from shardpass.passes.aliases import check_aliases
@@ -158,13 +158,10 @@ class _Check:
     def function(self, function: func.FuncOp) -> None:
         self.misplaced(function)
         arguments, results = arguments_of(function), results_of(function)
-        place = locate(function)
         for value, entries in zip(arguments, argument_attributes(function), strict=True):
-            block_argument = None if function.is_external else function.arguments[value.index]
-            own = next(file_positions(block_argument.location), None) if block_argument else None
-            self._entry_value(value, entries, own or place)
+            self._entry_value(value, entries, where_written(function, value))
         for value, entries in zip(results, result_attributes(function), strict=True):
-            self._entry_value(value, entries, place)
+            self._entry_value(value, entries, where_written(function, value))
         check_aliases(function, self._sharding_of_entry, self.sink)
         check_manual_regions(function, self.sink)
 
