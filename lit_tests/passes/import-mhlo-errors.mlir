@@ -81,3 +81,10 @@ func.func @another_count(%a: tensor<8xf32> {mhlo.sharding = "{devices=[8]<=[8]}"
   return
 }
 }
+
+// -----
+
+// expected-error @+1 {{error[indivisible]: argument 0 ("arg0"), dimension 0: 6 elements into 4 pieces}}
+func.func @uneven(%a: tensor<6xf32> {mhlo.sharding = "{devices=[4]<=[4]}"}) {
+  return
+}

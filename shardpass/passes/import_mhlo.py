@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func, sdy
@@ -52,9 +52,13 @@ from shardpass.passes.identities import (
     call_target,
     is_sharding_call,
 )
+from shardpass.passes.option_text import one_of
 from shardpass.passes.shardy.survey import REFUSE_RECURSION
-from shardpass.passes.verify import Verify
+from shardpass.passes.uneven import leave_whole, refuse_uneven
+from shardpass.passes.verify import check_annotations
 from shardpass.sharding import as_mesh_shape
+
+_OR_REPLICATE: Final = "or leave it whole on the border: sp-import-mhlo{indivisible=replicate}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +79,9 @@ class ImportMhlo(Pass):
 
     Leaves alone: a module in which nothing is tiled needs no mesh, and loses its annotations but
     for those of single devices.
+    GSPMD pads arguments and results that their tiles do not divide, Shardy does not: they are
+    refused, or (``indivisible=replicate``) such a dimension stays whole on the border, and a
+    constraint right inside has the layout; a warning each.
     An error: what ``sp-verify`` finds; tile assignments that no mesh has for axes at once, or that
     the mesh of the option has not; borders of manual regions that do not fit together; entries in
     the round-trip form that cannot be read.
@@ -89,9 +96,20 @@ class ImportMhlo(Pass):
         parse=parse_mesh,
     )
 
+    indivisible: str = option(
+        "error",
+        help="error: refuse an argument or a result that does not divide; replicate: leave the "
+        "dimension whole, and cut it inside",
+        parse=one_of("error", "replicate"),
+    )
+
     def stages(self) -> Sequence[Stage]:
         """The import of what was found to be sound."""
-        return (REFUSE_RECURSION, Look(Verify().run), self.run)
+        return (REFUSE_RECURSION, Look(self._check), self.run)
+
+    def _check(self, root: ir.Operation, sink: Sink) -> None:
+        mended = self.indivisible == "replicate"
+        check_annotations(root, sink, uneven_entries=mended, otherwise=_OR_REPLICATE)
 
     def run(self, root: ir.Operation, sink: Sink) -> None:
         """Import ``root``."""
@@ -121,9 +139,17 @@ class ImportMhlo(Pass):
                 importing.op(op)
             except ShardingError as error:
                 sink.report_error(error.about(op.operation.name, location=locate(op)))
+        self._even(root, written, sink)
         devices = max((m.size for m in (*declared, mesh) if m is not None), default=1)
         if devices > 1 and num_partitions(root) in (None, 1):
             set_num_partitions(root, devices)
+
+    def _even(self, root: ir.Operation, written: WrittenShardings, sink: Sink) -> None:
+        """See to it that arguments and results divide, what stood in round-trip form included."""
+        if self.indivisible == "replicate":
+            leave_whole(root, written.one, sink)
+        else:
+            refuse_uneven(root, sink, otherwise=_OR_REPLICATE)
 
 
 def mesh_for(

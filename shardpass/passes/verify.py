@@ -12,7 +12,6 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func, sdy, stablehlo
 
 from shardpass.canon import HloSharding, TensorSharding
-from shardpass.canon.shapes import sizes_that_fit
 from shardpass.diagnostics import ShardingError, Sink, SourceLocation
 from shardpass.mlir import (
     MHLO_SHARDING,
@@ -21,7 +20,6 @@ from shardpass.mlir import (
     Shardings,
     argument_attributes,
     arguments_of,
-    file_positions,
     locate,
     mesh_ops,
     mhlo_shardings,
@@ -42,6 +40,7 @@ from shardpass.passes.identities import (
     call_target,
 )
 from shardpass.passes.manual_regions import check_manual_regions
+from shardpass.passes.uneven import place_of, report_uneven, uneven_dimensions
 
 #: Ops that declare something, or end a body.
 _WITHOUT_VALUES = (sdy.MeshOp, sdy.ReturnOp, func.ReturnOp, stablehlo.ReturnOp)
@@ -69,14 +68,29 @@ class Verify(Pass):
 
     def run(self, root: ir.Operation, sink: Sink) -> None:
         """Check ``root``."""
-        check = _Check(root, sink)
-        check.meshes()
-        check.misplaced(root)
-        for op in operations(root):
-            if isinstance(op, func.FuncOp):
-                check.function(op)
-            else:
-                check.op(op)
+        check_annotations(root, sink)
+
+
+def check_annotations(
+    root: ir.Operation, sink: Sink, *, uneven_entries: bool = False, otherwise: str = ""
+) -> None:
+    """What :class:`Verify` does.
+
+    Args:
+      root: the module.
+      sink: where to report to.
+      uneven_entries: pass over arguments and results that do not divide, and over what donated
+        arguments lie like, which the caller checks when he has mended them.
+      otherwise: how else than by padding and dropping axes to make them divide, for the help.
+    """
+    check = _Check(root, sink, uneven_entries=uneven_entries, otherwise=otherwise)
+    check.meshes()
+    check.misplaced(root)
+    for op in operations(root):
+        if isinstance(op, func.FuncOp):
+            check.function(op)
+        else:
+            check.op(op)
 
 
 @dataclass(frozen=True)
@@ -88,16 +102,15 @@ class _Subject:
     location: SourceLocation | None
     path: str | None = None
 
-    @property
-    def shape(self) -> tuple[int, ...] | None:
-        """The static shape, or ``None`` for a token or a dynamic one."""
-        return static_shape(self.type)
-
 
 class _Check:
-    def __init__(self, root: ir.Operation, sink: Sink) -> None:
+    def __init__(
+        self, root: ir.Operation, sink: Sink, *, uneven_entries: bool, otherwise: str
+    ) -> None:
         self.root = root
         self.sink = sink
+        self.uneven_entries = uneven_entries
+        self.otherwise = otherwise
         self.shardings = Shardings(root)
         self.stated_devices = num_partitions(root)
         self._parsed: dict[ir.Attribute, HloSharding | ShardingError] = {}
@@ -158,14 +171,12 @@ class _Check:
     def function(self, function: func.FuncOp) -> None:
         self.misplaced(function)
         arguments, results = arguments_of(function), results_of(function)
-        place = locate(function)
         for value, entries in zip(arguments, argument_attributes(function), strict=True):
-            block_argument = None if function.is_external else function.arguments[value.index]
-            own = next(file_positions(block_argument.location), None) if block_argument else None
-            self._entry_value(value, entries, own or place)
+            self._entry_value(value, entries, place_of(function, value))
         for value, entries in zip(results, result_attributes(function), strict=True):
-            self._entry_value(value, entries, place)
-        check_aliases(function, self._sharding_of_entry, self.sink)
+            self._entry_value(value, entries, place_of(function, value))
+        if not self.uneven_entries:
+            check_aliases(function, self._sharding_of_entry, self.sink)
         check_manual_regions(function, self.sink)
 
     def op(self, op: ir.OpView) -> None:
@@ -201,11 +212,11 @@ class _Check:
         if SDY_SHARDING in entries and MHLO_SHARDING in entries:
             self._mixed(str(value), place, value.path)
         if SDY_SHARDING in entries:
-            self._divides(subject, self.shardings.read(entries[SDY_SHARDING]))
+            self._divides(value, self.shardings.read(entries[SDY_SHARDING]), place)
         if MHLO_SHARDING in entries:
             sharding = self._parse(entries[MHLO_SHARDING], subject)
             if sharding and self._fits(sharding, subject):
-                self._divides(subject, sharding)
+                self._divides(value, sharding, place)
 
     def _mhlo_of_op(self, op: ir.OpView, attribute: ir.Attribute) -> None:
         whole = _Subject(f"{op.operation.name}", ir.NoneType.get(op.context), locate(op))
@@ -270,28 +281,27 @@ class _Check:
             return False
         return True
 
-    def _divides(self, subject: _Subject, sharding: TensorSharding | HloSharding) -> None:
+    def _divides(
+        self,
+        value: EntryValue,
+        sharding: TensorSharding | HloSharding,
+        place: SourceLocation | None,
+    ) -> None:
         """Report each dimension of an argument or result that its pieces do not divide."""
         tiles = _tiles(sharding)
-        if subject.shape is None:
-            if isinstance(subject.type, ir.RankedTensorType) and any(n > 1 for n in tiles):
+        if static_shape(value.type) is None:
+            if isinstance(value.type, ir.RankedTensorType) and any(n > 1 for n in tiles):
                 self.sink.error(
                     "dynamic-shape",
-                    f"{subject.text} is {subject.type}: a dimension without a static size cannot "
-                    "be cut",
-                    location=subject.location,
-                    path=subject.path,
+                    f"{value} is {value.type}: a dimension without a static size cannot be cut",
+                    location=place,
+                    path=value.path,
                     help="refine the module's shapes first (stablehlo-refine-shapes)",
                 )
             return
-        for dimension, size, pieces in _uneven(subject.shape, tiles):
-            self.sink.error(
-                "indivisible",
-                f"{subject.text}, dimension {dimension}: {size} elements into {pieces} pieces",
-                location=subject.location,
-                path=subject.path,
-                notes=[f"sharding is {_describe(sharding)}"],
-                help=f"{sizes_that_fit(size, pieces)}, or drop an axis",
+        if not self.uneven_entries:
+            report_uneven(
+                value, tiles, _describe(sharding), place, self.sink, otherwise=self.otherwise
             )
 
     def _inner_divisibility(
@@ -300,7 +310,7 @@ class _Check:
         shape = static_shape(result.type)
         if shape is None:
             return
-        for dimension, size, pieces in _uneven(shape, _tiles(sharding)):
+        for dimension, size, pieces in uneven_dimensions(shape, _tiles(sharding)):
             self.sink.warning(
                 "indivisible",
                 f"the result of {op.operation.name}, dimension {dimension}: {size} elements into "
@@ -335,14 +345,6 @@ class _Check:
 
 def _tiles(sharding: TensorSharding | HloSharding) -> tuple[int, ...]:
     return sharding.tiles() if isinstance(sharding, TensorSharding) else sharding.data_tiles
-
-
-def _uneven(shape: tuple[int, ...], tiles: tuple[int, ...]) -> list[tuple[int, int, int]]:
-    return [
-        (dimension, size, pieces)
-        for dimension, (size, pieces) in enumerate(zip(shape, tiles, strict=False))
-        if size % pieces
-    ]
 
 
 def _describe(sharding: TensorSharding | HloSharding) -> str:
