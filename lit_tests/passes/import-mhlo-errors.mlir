@@ -88,3 +88,12 @@ func.func @another_count(%a: tensor<8xf32> {mhlo.sharding = "{devices=[8]<=[8]}"
 func.func @uneven(%a: tensor<6xf32> {mhlo.sharding = "{devices=[4]<=[4]}"}) {
   return
 }
+
+// -----
+
+// expected-remark @+1 {{remark[mesh-mismatch]: the module has the mesh @grid (x=3, y=4) already, and what is imported is on another (_axis_0=4, _axis_1=3): propagation stops between the two}}
+sdy.mesh @grid = <["x"=3, "y"=4]>
+func.func @a_second_mesh(%a: tensor<12x12xf32> {sdy.sharding = #sdy.sharding<@grid, [{"x"}, {"y"}]>},
+                         %b: tensor<12x12xf32> {mhlo.sharding = "{devices=[4,3]<=[12]}"}) {
+  return
+}

@@ -25,7 +25,7 @@ from shardpass.mlir import (
 from shardpass.passes import run_pipeline
 from shardpass.passes.import_mhlo import ImportMhlo
 from tests.cases import Row, each
-from tests.passes.helpers import faults
+from tests.passes.helpers import faults, said
 from tests.strategies import mesh_shapes, tensor_shardings
 
 
@@ -134,6 +134,88 @@ def test_a_mesh_that_is_there_is_used() -> None:
     module = imported(text)
     assert list(meshes_of(module.root)) == ["grid"]
     assert "#sdy.sharding<@grid, " in module.text()
+
+
+def both_notations(mesh: str, mhlo: str) -> str:
+    return f"""
+        {mesh}
+        func.func @main(%a: tensor<12x12xf32> {{sdy.sharding = #sdy.sharding<@grid, [{{"x"}}, {{}}]>}},
+                        %b: tensor<12x12xf32> {{mhlo.sharding = "{mhlo}"}}) {{
+          return
+        }}"""
+
+
+@pytest.mark.parametrize(
+    ("meshes", "mhlo", "dims"),
+    [
+        pytest.param(
+            '@grid = <["x"=3, "y"=4]>',
+            "{devices=[4,3]<=[3,4]T(1,0)}",
+            '<@grid, [{"y"}, {"x"}]>',
+            id="whole axes",
+        ),
+        pytest.param(
+            '@grid = <["x"=3, "y"=4]>',
+            "{devices=[6,2]<=[12]}",
+            '<@grid, [{"x", "y":(1)2}, {"y":(2)2}]>',
+            id="parts of axes",
+        ),
+        pytest.param(
+            '@grid = <["x"=12]>\nsdy.mesh @other = <["a"=4, "b"=3]>',
+            "{devices=[4,3]<=[12]}",
+            '<@other, [{"a"}, {"b"}]>',
+            id="rather whole ones than parts",
+        ),
+    ],
+)
+def test_a_mesh_of_the_module_is_taken_where_it_has_axes(meshes: str, mhlo: str, dims: str) -> None:
+    result = run_pipeline(both_notations(f"sdy.mesh {meshes}", mhlo), "sp-import-mhlo")
+    assert f"#sdy.sharding{dims}" in result.module.text()
+    assert "@mesh" not in result.module.text()
+
+
+def test_a_second_mesh_is_told_of() -> None:
+    text = both_notations('sdy.mesh @grid = <["x"=3, "y"=4]>', "{devices=[4,3]<=[12]}")
+    result = run_pipeline(text, "sp-import-mhlo")
+    assert list(meshes_of(result.module.root)) == ["mesh", "grid"]
+    (remark,) = result.diagnostics
+    assert said([remark]) == [
+        (
+            "remark",
+            "mesh-mismatch",
+            "the module has the mesh @grid (x=3, y=4) already, and what is imported is on another "
+            "(_axis_0=4, _axis_1=3): propagation stops between the two",
+        )
+    ]
+    assert remark.location is not None
+    assert remark.location.line == 2
+    assert remark.help == "make one of them: sp-merge-meshes"
+
+
+def test_a_users_mesh_beside_that_of_the_module() -> None:
+    text = both_notations('sdy.mesh @grid = <["x"=3, "y"=4]>', "{devices=[3,4]<=[12]}")
+    fitting = run_pipeline(text, "sp-import-mhlo", mesh={"x": 3, "y": 4})
+    assert fitting.diagnostics == ()
+    other = run_pipeline(text, "sp-import-mhlo", mesh={"a": 3, "b": 2, "c": 2})
+    assert [d.severity.value for d in other.diagnostics] == ["remark"]
+
+
+def test_a_manual_axis_is_a_whole_one() -> None:
+    module = imported("""
+        sdy.mesh @grid = <["x"=8]>
+        func.func @main(%a: tensor<8xf32>) -> tensor<8xf32> {
+          %0 = stablehlo.custom_call @Sharding(%a) {
+            mhlo.sharding = "{devices=[2,4]<=[8] last_tile_dim_replicate}"}
+            : (tensor<8xf32>) -> tensor<8xf32>
+          %1 = stablehlo.custom_call @SPMDFullToShardShape(%0) {
+            mhlo.sharding = "{devices=[1,4,2]<=[2,4]T(1,0) last_tile_dims={replicated, manual}}"}
+            : (tensor<8xf32>) -> tensor<4xf32>
+          %2 = stablehlo.custom_call @SPMDShardToFullShape(%1) {
+            mhlo.sharding = "{devices=[2,4]<=[8] last_tile_dim_replicate}"}
+            : (tensor<4xf32>) -> tensor<8xf32>
+          return %2 : tensor<8xf32>
+        }""")
+    assert meshes_of(module.root)["mesh"] == MeshShape.of(_axis_0=2, _axis_1=4)
 
 
 def test_constraints_and_open_dimensions() -> None:
