@@ -137,9 +137,10 @@ def test_a_mesh_that_is_there_is_used() -> None:
 
 
 def both_notations(mesh: str, mhlo: str) -> str:
+    shardy = '{sdy.sharding = #sdy.sharding<@grid, [{"x"}, {}]>}'
     return f"""
         {mesh}
-        func.func @main(%a: tensor<12x12xf32> {{sdy.sharding = #sdy.sharding<@grid, [{{"x"}}, {{}}]>}},
+        func.func @main(%a: tensor<12x12xf32> {shardy},
                         %b: tensor<12x12xf32> {{mhlo.sharding = "{mhlo}"}}) {{
           return
         }}"""
