@@ -41,7 +41,7 @@ from shardpass.partition_rules.mesh_text import parse_mesh
 from shardpass.passes.base import Look, Pass, Stage, option
 from shardpass.passes.gspmd.flatten_tuples import flatten
 from shardpass.passes.gspmd.manual_import import ManualImport
-from shardpass.passes.gspmd.module_mesh import mesh_for
+from shardpass.passes.gspmd.module_mesh import mesh_of
 from shardpass.passes.gspmd.round_trip import RoundTrip
 from shardpass.passes.gspmd.round_trip_reader import RoundTripReader
 from shardpass.passes.gspmd.round_trip_regions import RoundTripRegions
@@ -126,11 +126,9 @@ class ImportMhlo(Pass):
             return
         values = [part for op in found for a in mhlo_shardings(op) for part in parts(read_mhlo(a))]
         wanted = None if self.mesh is None else as_mesh_shape(self.mesh)
-        try:
-            mesh = mesh_for(values, wanted, num_partitions(root), declared)
-        except ShardingError as error:
-            place = locate(found[0]) if found else None
-            raise error.about("no mesh for the module", location=place) from error
+        mesh = mesh_of(root, values, wanted, declared, sink)
+        if sink.has_errors:
+            return
         if mesh is not None:
             _tell_of_others(root, mesh, sink)
         importing = _Import(mesh, written)

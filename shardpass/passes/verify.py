@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
@@ -12,7 +12,7 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func, sdy, stablehlo
 
 from shardpass.canon import HloSharding, TensorSharding
-from shardpass.diagnostics import ShardingError, Sink, SourceLocation
+from shardpass.diagnostics import Note, ShardingError, Sink, SourceLocation
 from shardpass.mlir import (
     MHLO_SHARDING,
     SDY_SHARDING,
@@ -20,6 +20,7 @@ from shardpass.mlir import (
     Shardings,
     argument_attributes,
     arguments_of,
+    at_place,
     locate,
     mesh_ops,
     mhlo_shardings,
@@ -33,6 +34,7 @@ from shardpass.mlir.element_types import static_shape
 from shardpass.passes.aliases import check_aliases
 from shardpass.passes.base import Look, Pass, Stage
 from shardpass.passes.gspmd.frontend_attributes import SHARDING, sdy_entries
+from shardpass.passes.gspmd.holders import holders_of
 from shardpass.passes.identities import (
     CONSTRAINTS,
     MANUAL_CALLS,
@@ -117,32 +119,61 @@ class _Check:
 
     @cached_property
     def devices(self) -> int:
-        """What the module states, else the most devices that a mesh or a sharding in it is over."""
+        """What the module states, else the most devices that a mesh or a sharding in it is over.
+
+        Single devices count where there is nothing else.
+        """
         if self.stated_devices not in (None, 1):
             return self.stated_devices
-        meshes = (mesh.size for mesh in self.shardings.meshes.values())
-        return max((*meshes, *self._device_counts()), default=1)
+        meshes = (m.size for m in self.shardings.meshes.values() if not m.is_maximal)
+        tiles = [s.tile.size for s in self._mhlo_shardings() if s.tile]
+        most = max((*meshes, *tiles), default=1)
+        if most > 1:
+            return most
+        single = (m.device_id for m in self.shardings.meshes.values() if m.is_maximal)
+        named = (s.device for s in self._mhlo_shardings())
+        return max((d + 1 for d in (*single, *named) if d is not None), default=1)
 
-    def _device_counts(self) -> Iterator[int]:
+    def _mhlo_shardings(self) -> Iterator[HloSharding]:
         for attribute in self._mhlo_attributes():
             with contextlib.suppress(ShardingError):  # Reported where its value is checked.
                 whole = read_mhlo(attribute)
-                for sharding in whole.elements if whole.is_tuple else (whole,):
-                    if sharding.device is not None:
-                        yield sharding.device + 1
-                    elif sharding.tile:
-                        yield sharding.tile.size
+                yield from whole.elements if whole.is_tuple else (whole,)
 
-    def _mhlo_attributes(self) -> set[ir.Attribute]:
-        found: set[ir.Attribute] = set()
+    def _mhlo_attributes(self) -> dict[ir.Attribute, None]:
+        found: dict[ir.Attribute, None] = {}
         for op in operations(self.root):
-            found.update(mhlo_shardings(op))
+            found.update(dict.fromkeys(mhlo_shardings(op)))
             if MHLO_SHARDING in op.attributes:  # Of a function itself, too.
-                found.add(op.attributes[MHLO_SHARDING])
+                found[op.attributes[MHLO_SHARDING]] = None
         return found
 
+    def _who_says(self) -> Note | None:
+        """Where the number of devices comes from."""
+        count = self.devices
+        if count == self.stated_devices:
+            return Note(f"the module is for {count} devices (mhlo.num_partitions)")
+        for op, (name, mesh) in zip(
+            mesh_ops(self.root), self.shardings.meshes.items(), strict=True
+        ):
+            if mesh.size == count and not mesh.is_maximal:
+                return Note(f"mesh @{name} ({mesh.describe()}) has {count} devices", locate(op))
+        for sharding, holder in holders_of(self.root).items():
+            if sharding.tile is not None and sharding.tile.size == count:
+                return holder.note(sharding)
+        return None
+
     def meshes(self) -> None:
-        """Meshes of another size than the module has partitions."""
+        """Meshes of another size than the module has partitions, of devices that are not there."""
+        for op, mesh in zip(mesh_ops(self.root), self.shardings.meshes.values(), strict=True):
+            if mesh.device_id is not None and mesh.device_id >= self.devices:
+                told = ShardingError(
+                    "device-count",
+                    f"{mesh.describe()} is beyond the {self.devices} that there are",
+                    location=locate(op),
+                    help="put what is on it elsewhere, or make the mesh larger",
+                )
+                self._report(told, self._who_says())
         if self.stated_devices in (None, 1):
             return
         for op, (name, mesh) in zip(
@@ -270,16 +301,23 @@ class _Check:
         try:
             sharding.validate(rank, self.devices)
         except ShardingError as error:
-            self.sink.report_error(
-                error.about(
-                    subject.text,
-                    path=subject.path,
-                    location=subject.location,
-                    notes=[f"sharding is {sharding} on {subject.type}"],
-                )
+            told = error.about(
+                subject.text,
+                path=subject.path,
+                location=subject.location,
+                notes=[f"sharding is {sharding.describe()} on {subject.type}"],
             )
+            self._report(told, self._who_says() if error.slug == "device-count" else None)
             return False
         return True
+
+    def _report(self, error: ShardingError, why: Note | None) -> None:
+        """Report ``error``, with a note that may have a place of its own."""
+        told = error.diagnostic
+        if why is not None:
+            notes = (at_place(why.message, why.location), *told.notes)
+            told = replace(told, notes=notes, attached=(why,) * bool(why.location))
+        self.sink.report(told)
 
     def _divides(
         self,

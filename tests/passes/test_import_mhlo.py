@@ -128,6 +128,45 @@ def test_a_users_mesh_that_does_not_fit() -> None:
     assert 'does not cut "x"=3 into whole sub-axes' in str(caught.value)
 
 
+def test_each_value_that_a_users_mesh_does_not_fit() -> None:
+    values = [(kind_of(2), f"{{devices={tiles}}}") for tiles in ("[2,4]<=[8]", "[8,1]<=[8]")]
+    found = faults(module_of(values), ImportMhlo(mesh={"x": 4}))
+    assert [fault.message for fault in found] == [
+        'argument 0 ("arg0"): {devices=[2,4]<=[8]} is for 8 devices, the mesh x=4 has 4',
+        'argument 1 ("arg1"): {devices=[8,1]<=[8]} is for 8 devices, the mesh x=4 has 4',
+    ]
+    assert {fault.help for fault in found} == {
+        "give axes of the sizes 2 x 4, in this order, or of products of neighbours"
+    }
+
+
+ORDERS = """
+func.func @main(%w: tensor<8x8xf32> {mhlo.sharding = "{devices=[2,4]0,1,2,7,3,4,5,6}"},
+                %s: tensor<8x8xf32> {mhlo.sharding = "{replicated}"}) -> tensor<8x8xf32> {
+  %0 = stablehlo.custom_call @Sharding(%w) {mhlo.sharding = "{devices=[8,1]<=[8]}"}
+    : (tensor<8x8xf32>) -> tensor<8x8xf32>
+  return %0 : tensor<8x8xf32>
+}
+"""
+
+
+def test_the_two_values_that_clash_are_pointed_at() -> None:
+    module = load(ORDERS)
+    before = module.text()
+    (fault,) = faults(module, "sp-import-mhlo")
+    assert fault.message.startswith("the result of stablehlo.custom_call @Sharding and argument 0")
+    assert fault.location is not None
+    assert fault.location.line == 4
+    assert [(note.message, note.location and note.location.line) for note in fault.attached] == [
+        ("the result of stablehlo.custom_call @Sharding is {devices=[8,1]<=[8]}", 4),
+        ('argument 0 ("arg0") is {devices=[2,4]0,1,2,7,3,4,5,6}', 2),
+    ]
+    assert fault.notes == tuple(
+        f"line {note.location and note.location.line}: {note.message}" for note in fault.attached
+    )
+    assert module.text() == before
+
+
 def test_a_mesh_that_is_there_is_used() -> None:
     text = module_of([(kind_of(1), "{devices=[8]<=[8]}")])
     text = text.replace("func.func", 'sdy.mesh @grid = <["_axis_0"=8]>\nfunc.func', 1)
@@ -257,7 +296,7 @@ def test_without_a_mesh_constraints_say_nothing() -> None:
                 '@main(%b: tensor<12x12xf32> {mhlo.sharding = "{devices=[4,3]<=[12]}"}, ',
             ),
             "not-expressible",
-            "no mesh for the module: no mesh has both",
+            'argument 0 ("arg0") and argument 1 ("arg1"): no mesh has both',
         ),
         (module_of([(kind_of(1), "{devices=[banana")]), "syntax", "mhlo.sharding cannot be read"),
         (module_of([(kind_of(1), "{devices=[2,2]<=[4]}")]), "rank-mismatch", "argument 0"),
