@@ -110,3 +110,17 @@ func.func @beyond(%a: tensor<8xf32> {mhlo.sharding = "{devices=[8]<=[8]}"},
                   %b: tensor<8xf32> {mhlo.sharding = "{maximal device=9}"}) {
   return
 }
+
+// -----
+
+// Local shapes that are not what a device holds.
+
+func.func @local_shapes(%a: tensor<8x8xf32>) -> tensor<8x8xf32> {
+  %0 = stablehlo.custom_call @Sharding(%a) {mhlo.sharding = "{devices=[4,1]<=[4]}"} : (tensor<8x8xf32>) -> tensor<8x8xf32>
+  // expected-error @+1 {{error[shape-mismatch]: @SPMDFullToShardShape: tensor<4x8xf32> is inside of the manual region and tensor<8x8xf32> outside, of which a device holds tensor<2x8xf32>}}
+  %1 = stablehlo.custom_call @SPMDFullToShardShape(%0) {mhlo.sharding = "{manual}"} : (tensor<8x8xf32>) -> tensor<4x8xf32>
+  %2 = stablehlo.custom_call @Sharding(%1) {mhlo.sharding = "{manual}"} : (tensor<4x8xf32>) -> tensor<4x8xf32>
+  // expected-error @+1 {{error[shape-mismatch]: @SPMDShardToFullShape: tensor<4x8xf32> is inside of the manual region and tensor<8x8xf32> outside, of which a device holds tensor<8x2xf32>}}
+  %3 = stablehlo.custom_call @SPMDShardToFullShape(%2) {mhlo.sharding = "{devices=[1,4]<=[4]}"} : (tensor<4x8xf32>) -> tensor<8x8xf32>
+  return %3 : tensor<8x8xf32>
+}
