@@ -12,7 +12,7 @@ from shardpass.diagnostics import Sink
 from shardpass.passes.base import Pass, Stage
 from shardpass.passes.partitioning.combining import WARN_OF_COMBINERS, drop_repeated_reductions
 from shardpass.passes.partitioning.propagated import REFUSE_UNPROPAGATED
-from shardpass.passes.partitioning.whole_values import say_what_collectives_take
+from shardpass.passes.partitioning.whole_values import say_what_collectives_take, take_back
 from shardpass.passes.shardy.expansion import expand, without
 from shardpass.passes.shardy.survey import SURVEY
 
@@ -65,6 +65,7 @@ class ExplicitCollectives(Pass):
             ",".join(insertion),
             drop_repeated_reductions,
             ",".join(collectives),
+            take_back,
             WARN_OF_COMBINERS,
         )
 
