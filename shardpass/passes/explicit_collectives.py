@@ -15,6 +15,7 @@ from shardpass.passes.partitioning.propagated import REFUSE_UNPROPAGATED
 from shardpass.passes.partitioning.whole_values import say_what_collectives_take, take_back
 from shardpass.passes.shardy.expansion import expand, without
 from shardpass.passes.shardy.survey import SURVEY
+from shardpass.passes.verify import REFUSE_OTHER_COUNT
 
 _PIPELINE: Final = "sdy-export-pipeline{enable-insert-explicit-collectives=true}"
 _INSERTION: Final = "sdy-insert-explicit-reshards"
@@ -59,6 +60,7 @@ class ExplicitCollectives(Pass):
         insertion, collectives = native_passes()
         return (
             SURVEY,
+            REFUSE_OTHER_COUNT,
             REFUSE_UNPROPAGATED,
             LIFT_MESHES,
             say_what_collectives_take,

@@ -95,6 +95,14 @@ def check_annotations(
             check.op(op)
 
 
+def _check_device_count(root: ir.Operation, sink: Sink) -> None:
+    _Check(root, sink, uneven_entries=False, otherwise="").meshes()
+
+
+#: Errors: a mesh of another size than the module has partitions, a device that is not there.
+REFUSE_OTHER_COUNT = Look(_check_device_count)
+
+
 @dataclass(frozen=True)
 class _Subject:
     """What a message speaks of: ``argument 0 ("w")`` or ``result of stablehlo.add``."""
