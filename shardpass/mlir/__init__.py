@@ -54,7 +54,7 @@ from shardpass.mlir.entry import (
 from shardpass.mlir.errors import from_mlir_error, hearing
 from shardpass.mlir.for_xla import prepare_for_xla
 from shardpass.mlir.forms import FORMS, Emit, Form
-from shardpass.mlir.locations import file_positions, locate, location_names
+from shardpass.mlir.locations import at_place, file_positions, locate, location_names
 from shardpass.mlir.module import Module, load, parse, save
 from shardpass.mlir.paths import dotted
 from shardpass.mlir.walk import ADVANCE, collect, operations, visit, where, with_attribute
@@ -77,6 +77,7 @@ __all__ = [
     "aliases_of",
     "argument_attributes",
     "arguments_of",
+    "at_place",
     "collect",
     "count_of",
     "declare_mesh",

@@ -114,11 +114,19 @@ def entry_function(root: ir.Operation) -> func.FuncOp:
     if len(public) == 1:
         return public[0]
     found = ", ".join(f"@{f.name.value}" for f in public) or "none"
+    if public:
+        help = "name the function to shard @main, or make the others private"
+    elif defined:
+        help = (
+            f'make the function to start at public, without "private" (@{defined[0].name.value}?)'
+        )
+    else:
+        help = "give the module a function @main with a body"
     raise ShardingError(
         "no-entry-function",
         f"the module has no function @main and not exactly one other public one (public: {found})",
-        location=locate(public[1] if public else root),
-        help="name the function to shard @main, or make the others private",
+        location=locate((public[1:] or functions or [root])[0]),
+        help=help,
     )
 
 

@@ -10,7 +10,7 @@ from typing import cast
 from jax.extend.mlir import ir
 
 from shardpass.diagnostics import Diagnostic, Note, Severity, ShardingError, SourceLocation
-from shardpass.mlir.locations import PARSED_TEXT, file_positions
+from shardpass.mlir.locations import at_place, file_positions
 from shardpass.mlir.remedies import remedy_for
 
 _SEVERITIES = {
@@ -88,10 +88,7 @@ def _attached(found: ir.DiagnosticInfo | ir.Diagnostic) -> Iterator[Note]:
 def _note(text: str, place: SourceLocation | None, beside: SourceLocation | None) -> str:
     if _is_reprint(text):
         text = text[:200] + ("..." if len(text) > 200 else "")
-    if place is None or not place.line or place == beside:
-        return text
-    # The text that is being parsed has no name of its own.
-    return f"line {place.line}: {text}" if place.file == PARSED_TEXT else f"{place}: {text}"
+    return text if place == beside else at_place(text, place)
 
 
 def _is_reprint(text: str) -> bool:

@@ -180,6 +180,7 @@ def _check_functions(found: Content, name: str) -> None:
         raise ShardingError(
             "unreadable",
             f"{name} holds no function",
+            location=SourceLocation(name),
             help="a StableHLO module has at least func.func @main",
         )
     one = len(inner) == 1
