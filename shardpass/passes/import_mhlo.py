@@ -56,7 +56,7 @@ from shardpass.passes.meshes.mesh_plan import where_declared
 from shardpass.passes.option_text import one_of
 from shardpass.passes.shardy.survey import REFUSE_RECURSION
 from shardpass.passes.uneven import leave_whole, refuse_uneven
-from shardpass.passes.verify import check_annotations
+from shardpass.passes.verify import check_annotations, check_unstated_count
 from shardpass.sharding import as_mesh_shape
 
 _OR_REPLICATE: Final = "or leave it whole on the border: sp-import-mhlo{indivisible=replicate}"
@@ -117,7 +117,10 @@ class ImportMhlo(Pass):
     def run(self, root: ir.Operation, sink: Sink) -> None:
         """Import ``root``."""
         written, reader = WrittenShardings(root), RoundTripReader(root)
+        before = written.meshes
         RoundTrip(root, written, reader, sink).read()
+        if written.meshes != before:
+            check_unstated_count(root, sink)
         declared = [mesh for mesh in written.meshes if mesh.axes]
         found = [op for op in operations(root) if mhlo_shardings(op)]
         for op in found:
