@@ -127,6 +127,16 @@ func.func @local_shapes(%a: tensor<8x8xf32>) -> tensor<8x8xf32> {
 
 // -----
 
+// An open dimension that the value does not have.
+
+func.func @beyond(%a: tensor<8x8xf32>) -> tensor<8x8xf32> {
+  // expected-error @+1 {{error[rank-mismatch]: @Sharding leaves dimension 7 open, and tensor<8x8xf32> has 2}}
+  %0 = stablehlo.custom_call @Sharding(%a) {backend_config = "unspecified_dims=[7]", mhlo.sharding = "{replicated}"} : (tensor<8x8xf32>) -> tensor<8x8xf32>
+  return %0 : tensor<8x8xf32>
+}
+
+// -----
+
 // Manual outside of a manual region.
 
 // expected-warning @+1 {{argument 0 ("arg0"): {manual} is dropped: the value is in no manual region}}

@@ -508,3 +508,21 @@ def test_partial_sums_without_a_mesh_are_dropped_with_a_warning() -> None:
     module, told = warned(stated)
     assert told == []
     assert 'unreduced={"_axis_0"}' in module.text()
+
+
+@pytest.mark.parametrize(
+    ("dims", "which"), [("7", "dimension 7"), ("0,2,9", "dimensions 2, 9"), ("2", "dimension 2")]
+)
+def test_open_dimensions_are_those_of_the_value(dims: str, which: str) -> None:
+    text = (
+        "func.func @main(%a: tensor<8x8xf32>) -> tensor<8x8xf32> {\n"
+        f'  %0 = stablehlo.custom_call @Sharding(%a) {{backend_config = "unspecified_dims=[{dims}]"'
+        ', mhlo.sharding = "{replicated}"} : (tensor<8x8xf32>) -> tensor<8x8xf32>\n'
+        "  return %0 : tensor<8x8xf32>\n}\n"
+    )
+    (fault,) = faults(load(text), "sp-import-mhlo")
+    assert (fault.slug, fault.message) == (
+        "rank-mismatch",
+        f"@Sharding leaves {which} open, and tensor<8x8xf32> has 2",
+    )
+    assert fault.location == SourceLocation("<text>", 2, 8)
