@@ -66,3 +66,16 @@ func.func @beyond(%a: tensor<8x8xf32>) {
   stablehlo.custom_call @f(%a) {has_side_effect = true, sdy.sharding = #sdy.sharding_per_value<[<@maximal_mesh_9, []>]>} : (tensor<8x8xf32>) -> ()
   return
 }
+
+// -----
+
+// Tiles that are there already, over other devices.
+
+sdy.mesh @six = <["x"=6]>
+func.func @counts(
+    // expected-note @+1 {{argument 0 ("arg0") is {devices=[8]<=[8]}}}
+    %a: tensor<8xf32> {mhlo.sharding = "{devices=[8]<=[8]}"},
+    // expected-error @+1 {{error[device-count]: {devices=[6]<=[6]} is for 6 devices, and {devices=[8]<=[8]} is for 8}}
+    %b: tensor<6xf32> {sdy.sharding = #sdy.sharding<@six, [{"x"}]>}) {
+  return
+}

@@ -124,3 +124,33 @@ func.func @local_shapes(%a: tensor<8x8xf32>) -> tensor<8x8xf32> {
   %3 = stablehlo.custom_call @SPMDShardToFullShape(%2) {mhlo.sharding = "{devices=[1,4]<=[4]}"} : (tensor<4x8xf32>) -> tensor<8x8xf32>
   return %3 : tensor<8x8xf32>
 }
+
+// -----
+
+// An open dimension that the value does not have.
+
+func.func @beyond(%a: tensor<8x8xf32>) -> tensor<8x8xf32> {
+  // expected-error @+1 {{error[rank-mismatch]: @Sharding leaves dimension 7 open, and tensor<8x8xf32> has 2}}
+  %0 = stablehlo.custom_call @Sharding(%a) {backend_config = "unspecified_dims=[7]", mhlo.sharding = "{replicated}"} : (tensor<8x8xf32>) -> tensor<8x8xf32>
+  return %0 : tensor<8x8xf32>
+}
+
+// -----
+
+// Manual outside of a manual region.
+
+// expected-warning @+1 {{argument 0 ("arg0"): {manual} is dropped: the value is in no manual region}}
+func.func @outside(%a: tensor<8xf32> {mhlo.sharding = "{manual}"}) {
+  return
+}
+
+// -----
+
+// A mesh of other devices than a tile.
+
+// expected-error @+1 {{error[device-count]: mesh @six (x=6) has 6 devices, and there are 8}}
+sdy.mesh @six = <["x"=6]>
+// expected-note @+1 {{argument 0 ("arg0") is {devices=[8]<=[8]}}}
+func.func @counts(%a: tensor<8xf32> {mhlo.sharding = "{devices=[8]<=[8]}"}, %b: tensor<6xf32> {sdy.sharding = #sdy.sharding<@six, [{"x"}]>}) {
+  return
+}

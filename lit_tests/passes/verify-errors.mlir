@@ -75,3 +75,12 @@ func.func @main(
     %a: tensor<8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"z"}]>} loc("w")) {
   return
 }
+
+// -----
+
+// expected-error @+1 {{error[device-count]: mesh @six (x=6) has 6 devices, and there are 8}}
+sdy.mesh @six = <["x"=6]>
+// expected-note @+1 {{argument 0 ("arg0") is {devices=[8]<=[8]}}}
+func.func @counts(%a: tensor<8xf32> {mhlo.sharding = "{devices=[8]<=[8]}"}, %b: tensor<6xf32> {sdy.sharding = #sdy.sharding<@six, [{"x"}]>}) {
+  return
+}

@@ -18,15 +18,19 @@ class Severity(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class SourceLocation:
-    """A place in a file: ``line`` and ``column`` count from 1, 0 where unknown."""
+    """A place in a file: ``line`` and ``column`` count from 1, 0 where unknown.
+
+    ``name`` is what the op there is called, where no line is known: HLO has names alone.
+    """
 
     file: str
     line: int = 0
     column: int = 0
+    name: str = ""
 
     def __str__(self) -> str:
         if not self.line:
-            return self.file
+            return f'{self.file}: "{self.name}"' if self.name else self.file
         return (
             f"{self.file}:{self.line}:{self.column}" if self.column else f"{self.file}:{self.line}"
         )
@@ -116,6 +120,7 @@ class Diagnostic:
                 "file": self.location.file,
                 "line": self.location.line,
                 "column": self.location.column,
+                **({"name": self.location.name} if self.location.name else {}),
             }
         if self.excerpt:
             record["excerpt"] = {

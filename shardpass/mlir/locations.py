@@ -53,9 +53,11 @@ def at_place(text: str, place: SourceLocation | None) -> str:
 
     The text that is being parsed has no name of its own.
     """
-    if place is None or not place.line:
+    if place is None or not (place.line or place.name):
         return text
-    return f"line {place.line}: {text}" if place.file == PARSED_TEXT else f"{place}: {text}"
+    if place.file != PARSED_TEXT:
+        return f"{place}: {text}"
+    return f"line {place.line}: {text}" if place.line else f'"{place.name}": {text}'
 
 
 def location_names(location: ir.Location) -> Iterator[str]:
@@ -73,8 +75,16 @@ def location_names(location: ir.Location) -> Iterator[str]:
 
 
 def locate(op: ir.Operation | ir.OpView) -> SourceLocation | None:
-    """Where ``op`` was written: the module's text, else the innermost line of Python."""
-    return next(file_positions(op.location), None)
+    """Where ``op`` was written: the module's text, else the innermost line of Python.
+
+    An op without a line, as HLO without metadata has them, is found by its name in the module.
+    """
+    location = op.location
+    place = next(file_positions(location), None)
+    if place is not None:
+        return place
+    name = next(location_names(location), "")
+    return SourceLocation(PARSED_TEXT, name=name) if name else None
 
 
 def value_name(value: ir.BlockArgument) -> str | None:

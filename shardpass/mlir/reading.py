@@ -202,7 +202,11 @@ def _shown_module(op: ir.OpView) -> str:
     if "sym_name" in op.attributes:
         shown = f"@{ir.StringAttr(op.attributes['sym_name']).value}"
     place = locate(op)
-    return f"{shown} on line {place.line}" if place and place.file == PARSED_TEXT else shown
+    return (
+        f"{shown} on line {place.line}"
+        if place and place.line and place.file == PARSED_TEXT
+        else shown
+    )
 
 
 def _decoded(data: bytes, name: str, form: Form) -> str:

@@ -5,12 +5,18 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Final
 
 from shardpass.diagnostics import Diagnostic, Excerpt, SourceLocation
 from shardpass.mlir.function_values import name_function_value
 from shardpass.mlir.locations import PARSED_TEXT
 
 _FUNCTION = re.compile(r"func\.func\s+(?:public\s+)?@(?P<name>[\w$.-]+)\s*\(")
+
+#: What speaks of options and rules, which are no part of a module.
+_ASKED_FOR: Final = frozenset(
+    {"bad-option", "bad-regex", "bad-rules", "bad-spec", "unreadable", "unused-rule"}
+)
 
 
 @dataclass(frozen=True)
@@ -24,12 +30,13 @@ class SourceText:
         """``diagnostic`` with its place spelt for people: file name, line, and the line's text.
 
         A location in the parsed text gets the file's name. A diagnostic that speaks of an argument
-        or result and has no location (JAX's text gives names instead) is placed at the entry
-        function. One that already has a place elsewhere, in Python or a rules file, keeps it.
+        or result and has no line (JAX's text gives names instead) is placed at the entry function.
+        One that already has a place elsewhere, in Python or a rules file, keeps it; one that has
+        none is about the file, unless it is about what was asked for.
         """
         diagnostic = name_function_value(diagnostic, self.text)
         found = diagnostic.location
-        if found and found.file == PARSED_TEXT:
+        if found and found.file == PARSED_TEXT and (found.line or diagnostic.path is None):
             return replace(
                 diagnostic,
                 location=self._named(found),
@@ -39,9 +46,12 @@ class SourceText:
                 ),
                 excerpt=diagnostic.excerpt or self._excerpt(found.line, found.column),
             )
-        if found is None and diagnostic.path is not None:
-            place = SourceLocation(self.name, *(self._entry or ()))
-            return diagnostic.at(place, self._excerpt(place.line, place.column))
+        if diagnostic.path is not None and (found is None or found.file == PARSED_TEXT):
+            place = SourceLocation(self.name, *(self._entry or (0, 0)))
+            excerpt = diagnostic.excerpt or self._excerpt(place.line, place.column)
+            return replace(diagnostic, location=place, excerpt=excerpt)
+        if found is None and diagnostic.excerpt is None and diagnostic.slug not in _ASKED_FOR:
+            return replace(diagnostic, location=SourceLocation(self.name))
         return diagnostic
 
     def _named(self, place: SourceLocation | None) -> SourceLocation | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ from shardpass.canon import (
     to_hlo,
     to_named_hlo,
 )
-from shardpass.diagnostics import Sink
+from shardpass.diagnostics import ShardingError, Sink
 from shardpass.mlir import (
     ADVANCE,
     MHLO_SHARDING,
@@ -29,6 +30,7 @@ from shardpass.mlir import (
     locate,
     mesh_ops,
     num_partitions,
+    read_mhlo,
     set_num_partitions,
     visit,
     write_mhlo,
@@ -91,12 +93,13 @@ class ExportMhlo(Pass):
         counts = DeviceCounts(num_partitions(root), sink)
         export = _Export(Shardings(root), sink, of_functions(root), lower, counts)
         visit(root, export.look)
-        devices = max((mesh.size for mesh in export.shardings.meshes.values()), default=None)
-        counts.finish(devices)
+        largest = max((mesh.size for mesh in export.shardings.meshes.values()), default=None)
+        counts.finish(largest)
         if sink.has_errors:
             return
         export.rewrite_special()
-        counts.finish(devices)
+        counts.finish(largest)
+        devices = counts.devices or largest if export.shardings.meshes else None
         for mesh in mesh_ops(root):
             mesh.operation.erase()
         if devices is not None and num_partitions(root) in (None, 1):
@@ -140,17 +143,29 @@ class _Export:
         self._inside: list[_Export] = []
         self._of_value: dict[ir.Attribute, ir.StringAttr] = {}
         self._of_op: dict[ir.Attribute, ir.StringAttr] = {}
+        self._there: set[ir.Attribute] = set()
 
-    def _tiles(self, sharding: TensorSharding, op: ir.Operation | ir.OpView) -> HloSharding:
+    def _tiles(
+        self, sharding: TensorSharding, op: ir.Operation | ir.OpView, attribute: ir.Attribute
+    ) -> HloSharding:
         found = self._lower(sharding, self._manual)
-        self._counts.check(found, op)
+        self._counts.check(found, op, attribute)
         return found
+
+    def _already(self, attribute: ir.Attribute, op: ir.Operation | ir.OpView) -> None:
+        """Count the devices of what is in GSPMD's notation already, where it can be read."""
+        if attribute not in self._there:
+            self._there.add(attribute)
+            with contextlib.suppress(ShardingError):
+                whole = read_mhlo(attribute)
+                for sharding in whole.elements if whole.is_tuple else (whole,):
+                    self._counts.check(sharding, op, attribute)
 
     def of_value(self, attribute: ir.Attribute, op: ir.OpView) -> ir.StringAttr:
         """The ``mhlo.sharding`` for a ``#sdy.sharding`` that was found at ``op``."""
         found = self._of_value.get(attribute)
         if found is None:
-            sharding = self._tiles(self.shardings.read(attribute), op)
+            sharding = self._tiles(self.shardings.read(attribute), op, attribute)
             found = self._of_value[attribute] = write_mhlo(sharding, attribute.context)
         return found
 
@@ -159,7 +174,7 @@ class _Export:
         found = self._of_op.get(attribute)
         if found is None:
             given = self.shardings.read_per_value(attribute)
-            parts = [self._tiles(sharding, op) for sharding in given]
+            parts = [self._tiles(sharding, op, attribute) for sharding in given]
             whole = parts[0] if len(parts) == 1 else HloSharding.tuple_of(parts)
             found = self._of_op[attribute] = write_mhlo(whole, attribute.context)
         return found
@@ -214,6 +229,8 @@ class _Export:
         names = list(op.attributes)
         if SDY_SHARDING in names and MHLO_SHARDING in names:
             self._mixed(op)
+        elif MHLO_SHARDING in names:
+            self._already(op.attributes[MHLO_SHARDING], op)
         for name in names:
             if is_of_dialect(name) and name != SDY_SHARDING:
                 del op.attributes[name]
@@ -358,6 +375,8 @@ class _Export:
     def _entries(self, entries: ir.DictAttr, function: func.FuncOp) -> ir.DictAttr:
         found = entries_of(entries)
         kept = {name: value for name, value in found.items() if not is_of_dialect(name)}
+        if MHLO_SHARDING in found:
+            self._already(found[MHLO_SHARDING], function)
         if len(kept) == len(found):
             return entries
         if SDY_SHARDING in found:

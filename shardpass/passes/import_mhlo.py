@@ -45,6 +45,7 @@ from shardpass.passes.gspmd.module_mesh import mesh_of
 from shardpass.passes.gspmd.round_trip import RoundTrip
 from shardpass.passes.gspmd.round_trip_reader import RoundTripReader
 from shardpass.passes.gspmd.round_trip_regions import RoundTripRegions
+from shardpass.passes.gspmd.told_losses import ToldLosses
 from shardpass.passes.gspmd.unspecified_dims import opened, unspecified_dims
 from shardpass.passes.gspmd.written_shardings import WrittenShardings
 from shardpass.passes.identities import (
@@ -56,7 +57,7 @@ from shardpass.passes.meshes.mesh_plan import where_declared
 from shardpass.passes.option_text import one_of
 from shardpass.passes.shardy.survey import REFUSE_RECURSION
 from shardpass.passes.uneven import leave_whole, refuse_uneven
-from shardpass.passes.verify import check_annotations
+from shardpass.passes.verify import check_annotations, check_unstated_count
 from shardpass.sharding import as_mesh_shape
 
 _OR_REPLICATE: Final = "or leave it whole on the border: sp-import-mhlo{indivisible=replicate}"
@@ -84,7 +85,8 @@ class ImportMhlo(Pass):
     for those of single devices.
     GSPMD pads arguments and results that their tiles do not divide, Shardy does not: they are
     refused, or (``indivisible=replicate``) such a dimension stays whole on the border, and a
-    constraint right inside has the layout; a warning each.
+    constraint right inside has the layout; a warning each. So is there for what is dropped: manual
+    outside of a manual region, partial sums where nothing says for how many devices.
     An error: what ``sp-verify`` finds; tile assignments that no mesh has for axes at once, or that
     the mesh of the option has not; borders of manual regions that do not fit together; entries in
     the round-trip form that cannot be read.
@@ -117,7 +119,10 @@ class ImportMhlo(Pass):
     def run(self, root: ir.Operation, sink: Sink) -> None:
         """Import ``root``."""
         written, reader = WrittenShardings(root), RoundTripReader(root)
+        before = written.meshes
         RoundTrip(root, written, reader, sink).read()
+        if written.meshes != before:
+            check_unstated_count(root, sink)
         declared = [mesh for mesh in written.meshes if mesh.axes]
         found = [op for op in operations(root) if mhlo_shardings(op)]
         for op in found:
@@ -136,11 +141,14 @@ class ImportMhlo(Pass):
         if sink.has_errors:
             return
         importing.manual_regions(root)
+        losses = ToldLosses(mesh)
         for op in [op for op in operations(root) if mhlo_shardings(op)]:
+            losses.look(op)
             try:
                 importing.op(op)
             except ShardingError as error:
                 sink.report_error(error.about(op.operation.name, location=locate(op)))
+        losses.report(sink)
         self._even(root, written, sink)
         devices = max((m.size for m in (*declared, mesh) if m is not None), default=1)
         if devices > 1 and num_partitions(root) in (None, 1):

@@ -43,6 +43,7 @@ from shardpass.passes.identities import (
     call_target,
 )
 from shardpass.passes.manual_regions import check_manual_regions
+from shardpass.passes.meshes.mesh_plan import spoken_of
 from shardpass.passes.uneven import report_uneven, uneven_dimensions
 
 #: Ops that declare something, or end a body.
@@ -88,12 +89,18 @@ def check_annotations(
     """
     check = _Check(root, sink, uneven_entries=uneven_entries, otherwise=otherwise)
     check.meshes()
+    check.unstated_count()
     check.misplaced(root)
     for op in operations(root):
         if isinstance(op, func.FuncOp):
             check.function(op)
         else:
             check.op(op)
+
+
+def check_unstated_count(root: ir.Operation, sink: Sink) -> None:
+    """Report meshes in use of fewer devices than others or tiles, where the module states none."""
+    _Check(root, sink, uneven_entries=False, otherwise="").unstated_count()
 
 
 def _check_device_count(root: ir.Operation, sink: Sink) -> None:
@@ -157,9 +164,8 @@ class _Check:
                 found[op.attributes[MHLO_SHARDING]] = None
         return found
 
-    def _who_says(self) -> Note | None:
+    def _who_says(self, count: int) -> Note | None:
         """Where the number of devices comes from."""
-        count = self.devices
         if count == self.stated_devices:
             return Note(f"the module is for {count} devices (mhlo.num_partitions)")
         for op, (name, mesh) in zip(
@@ -182,7 +188,7 @@ class _Check:
                     location=locate(op),
                     help="put what is on it elsewhere, or make the mesh larger",
                 )
-                self._report(told, self._who_says())
+                self._report(told, self._who_says(self.devices))
         if self.stated_devices in (None, 1):
             return
         for op, (name, mesh) in zip(
@@ -196,6 +202,31 @@ class _Check:
                     location=locate(op),
                     help="make both the same",
                 )
+
+    def unstated_count(self) -> None:
+        """As :func:`check_unstated_count`."""
+        if self.stated_devices not in (None, 1):
+            return
+        held = [mesh for mesh in self.shardings.meshes.values() if mesh.axes and mesh.size > 1]
+        count = self.devices
+        if not held or all(mesh.size == count for mesh in held):
+            return
+        spoken = spoken_of(self.root)
+        held = [mesh for mesh in held if mesh in spoken]
+        tiles = [s.tile.size for s in self._mhlo_shardings() if s.tile]
+        count = max((*tiles, *(mesh.size for mesh in held)), default=1)
+        for op, (name, mesh) in zip(
+            mesh_ops(self.root), self.shardings.meshes.items(), strict=True
+        ):
+            if mesh in held and mesh.size != count:
+                told = ShardingError(
+                    "device-count",
+                    f"mesh @{name} ({mesh.describe()}) has {mesh.size} devices, and there are "
+                    f"{count}",
+                    location=locate(op),
+                    help="put all shardings on meshes of as many devices (sp-retarget)",
+                )
+                self._report(told, self._who_says(count))
 
     def misplaced(self, op: ir.Operation | ir.OpView) -> None:
         """``mhlo.sharding`` on what has no value to lay out."""
@@ -316,7 +347,8 @@ class _Check:
                 location=subject.location,
                 notes=[f"sharding is {sharding.describe()} on {subject.type}"],
             )
-            self._report(told, self._who_says() if error.slug == "device-count" else None)
+            is_count = error.slug == "device-count"
+            self._report(told, self._who_says(self.devices) if is_count else None)
             return False
         return True
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from jax.extend.mlir import ir
 
+from shardpass import run_pipeline
 from shardpass.compat import hlo_import
 from shardpass.diagnostics import ShardingError, SourceLocation
 from shardpass.mlir import (
@@ -301,3 +302,34 @@ def test_what_the_parameters_of_a_loop_body_say_is_said_of_the_loop() -> None:
 
 def test_a_byte_order_mark_is_no_part_of_the_text() -> None:
     assert counts(load(b"\xef\xbb\xbf" + LOOP.encode())) == counts(load(LOOP))
+
+
+# What has no line --------------------------------------------------------------------------------
+
+OUTSIDE = """\
+HloModule m
+
+ENTRY main {
+  x = f32[8,16]{1,0} parameter(0)
+  my_op = f32[8,16]{1,0} tanh(x), sharding={manual}
+  ROOT out = f32[8,16]{1,0} negate(my_op)
+}
+"""
+
+
+@pytest.mark.parametrize("emit", [None, "hlo-proto", "bytecode"])
+def test_what_is_told_of_an_op_without_a_line_names_the_file_and_the_op(emit: Any) -> None:
+    data = OUTSIDE.encode()
+    if emit is not None:
+        data = load(data).to_bytes(emit)
+    (fault,) = run_pipeline(load(data, name="np.hlo"), "sp-import-mhlo").diagnostics
+    assert fault.location == SourceLocation("np.hlo", name="my_op")
+    assert str(fault).startswith(
+        'np.hlo: "my_op": warning[not-expressible]: the result of stablehlo.tanh: '
+    )
+    assert fault.to_json()["location"] == {
+        "file": "np.hlo",
+        "line": 0,
+        "column": 0,
+        "name": "my_op",
+    }

@@ -1,5 +1,6 @@
 """Where ops were written, what values are called, and which function a run starts at."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,13 @@ import pytest
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 
-from shardpass.diagnostics import ShardingError, SourceLocation
+from shardpass.diagnostics import Diagnostic, Excerpt, Severity, ShardingError, SourceLocation
 from shardpass.mlir import (
     EntryValue,
     Module,
     aliases_of,
     argument_attributes,
+    at_place,
     collect,
     file_positions,
     load,
@@ -229,3 +231,32 @@ def test_entry_values_are_values(module: Module) -> None:
     assert module.arguments == module.arguments
     assert isinstance(module.arguments[0], EntryValue)
     assert module.arguments[0] != module.arguments[1]
+
+
+def test_a_place_is_a_name_where_there_is_no_line() -> None:
+    text = (
+        "func.func @main(%a: tensor<8xf32>) {\n"
+        '  %0 = stablehlo.abs %a : tensor<8xf32> loc("my_op")\n'
+        "  %1 = stablehlo.abs %0 : tensor<8xf32> loc(unknown)\n"
+        '  %2 = stablehlo.abs %1 : tensor<8xf32> loc("other"("/x.py":3:4))\n  return\n}\n'
+    )
+    assert [locate(op) for op in collect(load(text).root, stablehlo.AbsOp)] == [
+        SourceLocation("-", name="my_op"),
+        None,
+        SourceLocation("/x.py", 3, 4),
+    ]
+
+
+def test_notes_are_placed_by_name_where_there_is_no_line() -> None:
+    assert at_place("it is", SourceLocation("-", name="my_op")) == '"my_op": it is'
+    assert at_place("it is", SourceLocation("m.hlo", name="my_op")) == 'm.hlo: "my_op": it is'
+    assert at_place("it is", None) == "it is"
+
+
+def test_a_diagnostic_without_a_place_is_about_the_file() -> None:
+    module = load("func.func @main() {\n  return\n}\n", name="m.mlir")
+    told = Diagnostic(Severity.WARNING, "mesh-mismatch", "there is no mesh")
+    assert module.place(told).location == SourceLocation("m.mlir")
+    quoting = replace(told, excerpt=Excerpt("rules"))
+    assert module.place(quoting).location is None
+    assert module.place(replace(told, slug="bad-option")).location is None

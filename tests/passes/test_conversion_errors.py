@@ -295,3 +295,71 @@ def test_host_offload_and_other_markers_are_left_alone() -> None:
             assert mark in said
         assert attribute_of(module, "mhlo.memory_kind") == ['"pinned_host"']
     assert shardings(back) == ['<@mesh, [{"x"}, {}]>']
+
+
+# Meshes and tiles over different numbers of devices, where the module states none ----------------
+
+SIX = 'sdy.mesh @six = <["x"=3, "y"=2]>\n'
+OF_SIX = '%b: tensor<12x8xf32> {sdy.sharding = #sdy.sharding<@six, [{"x"}, {"y"}]>}'
+OF_EIGHT = f'%a: {KIND} {{mhlo.sharding = "{HALVES}"}}'
+MESH_OF_SIX = "mesh @six (x=3, y=2) has 6 devices, and there are 8"
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "message", "line"),
+    [
+        ("sp-verify", MESH_OF_SIX, 1),
+        ("sp-import-mhlo", MESH_OF_SIX, 1),
+        ("sp-export-mhlo", f"{{devices=[3,2]<=[6]}} is for 6 devices, and {HALVES} is for 8", 3),
+    ],
+)
+def test_meshes_and_tiles_are_over_the_same_number_of_devices(
+    pipeline: str, message: str, line: int
+) -> None:
+    text = f"{SIX}func.func @main({OF_EIGHT},\n{OF_SIX}) {{\n  return\n}}\n"
+    assert untouched(text, pipeline) == [("device-count", message)]
+    (fault,) = faults(load(text), pipeline)
+    assert fault.location is not None
+    assert fault.location.line == line
+    assert fault.notes == (f'line 2: argument 0 ("arg0") is {HALVES}',)
+
+
+@pytest.mark.parametrize("pipeline", ["sp-verify", "sp-import-mhlo", "sp-export-mhlo"])
+def test_meshes_in_use_are_over_the_same_number_of_devices(pipeline: str) -> None:
+    eight = f"%a: {KIND} {{sdy.sharding = {X}}}"
+    text = f"{SIX}{MESH}func.func @main({eight}, {OF_SIX}) {{\n  return\n}}\n"
+    assert [slug for slug, _ in untouched(text, pipeline)] == ["device-count"]
+
+
+@pytest.mark.parametrize("pipeline", ["sp-verify", "sp-import-mhlo", "sp-export-mhlo"])
+def test_a_mesh_that_nothing_is_on_may_be_of_any_size(pipeline: str) -> None:
+    text = f"{SIX}{MESH}func.func @main(%a: {KIND} {{sdy.sharding = {X}}}) {{\n  return\n}}\n"
+    assert run_pipeline(text, pipeline).module.text().count("sharding = ") == 1
+
+
+def test_export_holds_tiles_that_are_there_against_the_count_of_the_module() -> None:
+    stated = "module attributes {mhlo.num_partitions = 6 : i32} {\n"
+    text = f"{stated}{SIX}func.func @main({OF_EIGHT}, {OF_SIX}) {{\n  return\n}}\n}}\n"
+    assert untouched(text, "sp-export-mhlo") == [
+        (
+            "device-count",
+            f"{HALVES} is for 8 devices, and the module is for 6 (mhlo.num_partitions)",
+        )
+    ]
+
+
+def test_export_states_the_devices_of_the_tiles_not_of_an_idle_mesh() -> None:
+    text = f"{SIX}func.func @main({OF_EIGHT}) {{\n  return\n}}\n"
+    root = run_pipeline(text, "sp-export-mhlo").module.root
+    assert str(root.attributes["mhlo.num_partitions"]) == "8 : i32"
+
+
+def test_a_mesh_in_round_trip_form_is_held_against_the_tiles_as_well() -> None:
+    meshes = r'"{six = #sdy.mesh<[\22x\22=3, \22y\22=2]>}"'
+    held = r'"#sdy.sharding<@six, [{\22x\22}, {\22y\22}]>"'
+    text = (
+        f"module attributes {{mhlo.frontend_attributes = {{xla.sdy.meshes = {meshes}}}}} {{\n"
+        f"func.func @main({OF_EIGHT}, %b: tensor<12x8xf32> "
+        f"{{mhlo.frontend_attributes = {{xla.sdy.sharding = {held}}}}}) {{\n  return\n}}\n}}\n"
+    )
+    assert [slug for slug, _ in untouched(text, "sp-import-mhlo")] == ["device-count"]

@@ -13,6 +13,7 @@ from jax.extend.sharding import get_hlo_sharding_from_serialized_proto
 
 from shardpass import ShardingError
 from shardpass.canon import HloSharding, MeshShape, TensorSharding, is_equivalent, to_hlo
+from shardpass.diagnostics import Diagnostic, Severity, SourceLocation
 from shardpass.mlir import (
     Module,
     Shardings,
@@ -431,3 +432,97 @@ def test_deterministic() -> None:
     shuffled = imported(module_of(values[::-1]))
     assert placed(shuffled)[::-1] == placed(imported(module_of(values)))
     assert np.prod(meshes_of(shuffled.root)["mesh"].sizes) == 8
+
+
+# What Shardy's notation cannot say ---------------------------------------------------------------
+
+
+def warned(text: str) -> tuple[Any, list[Diagnostic]]:
+    result = run_pipeline(text, "sp-import-mhlo")
+    assert all(found.severity is Severity.WARNING for found in result.diagnostics)
+    return result.module, list(result.diagnostics)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_manual_outside_of_a_manual_region_is_dropped_with_a_warning(count: int) -> None:
+    spelt = ["{manual}", "{devices=[1,1,8]<=[8] last_tile_dims={manual}}", "{manual}"]
+    entries = ", ".join(
+        f'%{name}: tensor<8x8xf32> {{mhlo.sharding = "{sharding}"}}'
+        for name, sharding in zip("abc"[:count], spelt, strict=False)
+    )
+    module, (told,) = warned(f"func.func @main({entries}) {{\n  return\n}}\n")
+    assert (told.slug, told.message) == (
+        "not-expressible",
+        'argument 0 ("arg0"): {manual} is dropped: the value is in no manual region',
+    )
+    assert told.notes == (("so it is on 2 other values",) if count == 3 else ())
+    assert told.location == SourceLocation("<text>", 1, 17)
+    assert "sharding" not in module.text()
+
+
+def test_a_manual_part_is_dropped_with_a_warning_and_the_rest_is_kept() -> None:
+    tiled = "{devices=[2,1,4]<=[8] last_tile_dims={manual}}"
+    module, (told,) = warned(
+        f"func.func @main(%a: tensor<8x8xf32>) -> tensor<8x8xf32> {{\n"
+        f'  %0 = stablehlo.abs %a {{mhlo.sharding = "{tiled}"}} : tensor<8x8xf32>\n'
+        "  return %0 : tensor<8x8xf32>\n}\n"
+    )
+    assert told.message == (
+        f"the result of stablehlo.abs: of {tiled} the manual part is dropped: the value is in no "
+        "manual region"
+    )
+    assert told.location == SourceLocation("<text>", 2, 8)
+    assert '[{"_axis_0"}, {}]' in module.text()
+
+
+def test_what_is_manual_in_a_manual_region_is_no_loss() -> None:
+    text = """
+      func.func @main(%a: tensor<8x8xf32> {mhlo.sharding = "{devices=[8,1]<=[8]}"}) -> tensor<8x8xf32> {
+        %0 = stablehlo.custom_call @Sharding(%a) {mhlo.sharding = "{devices=[8,1]<=[8]}"}
+          : (tensor<8x8xf32>) -> tensor<8x8xf32>
+        %1 = stablehlo.custom_call @SPMDFullToShardShape(%0) {mhlo.sharding = "{manual}"}
+          : (tensor<8x8xf32>) -> tensor<1x8xf32>
+        %2 = stablehlo.abs %1 {mhlo.sharding = "{manual}"} : tensor<1x8xf32>
+        %3 = stablehlo.custom_call @Sharding(%2) {mhlo.sharding = "{manual}"}
+          : (tensor<1x8xf32>) -> tensor<1x8xf32>
+        %4 = stablehlo.custom_call @SPMDShardToFullShape(%3) {mhlo.sharding = "{devices=[8,1]<=[8]}"}
+          : (tensor<1x8xf32>) -> tensor<8x8xf32>
+        return %4 : tensor<8x8xf32>
+      }
+    """  # noqa: E501
+    module, told = warned(text)
+    assert told == []
+    assert "sdy.manual_computation" in module.text()
+
+
+def test_partial_sums_without_a_mesh_are_dropped_with_a_warning() -> None:
+    function = 'func.func @main(%a: tensor<8x8xf32> {mhlo.sharding = "{unreduced}"}) {\n  return\n}'
+    module, (told,) = warned(f"module {{\n{function}\n}}\n")
+    assert told.message == (
+        'argument 0 ("arg0"): {unreduced} is dropped: partial sums need a mesh, and nothing says '
+        "for how many devices the module is"
+    )
+    assert told.location == SourceLocation("<text>", 2, 17)
+    assert "sharding" not in module.text()
+    stated = f"module attributes {{mhlo.num_partitions = 8 : i32}} {{\n{function}\n}}\n"
+    module, told = warned(stated)
+    assert told == []
+    assert 'unreduced={"_axis_0"}' in module.text()
+
+
+@pytest.mark.parametrize(
+    ("dims", "which"), [("7", "dimension 7"), ("0,2,9", "dimensions 2, 9"), ("2", "dimension 2")]
+)
+def test_open_dimensions_are_those_of_the_value(dims: str, which: str) -> None:
+    text = (
+        "func.func @main(%a: tensor<8x8xf32>) -> tensor<8x8xf32> {\n"
+        f'  %0 = stablehlo.custom_call @Sharding(%a) {{backend_config = "unspecified_dims=[{dims}]"'
+        ', mhlo.sharding = "{replicated}"} : (tensor<8x8xf32>) -> tensor<8x8xf32>\n'
+        "  return %0 : tensor<8x8xf32>\n}\n"
+    )
+    (fault,) = faults(load(text), "sp-import-mhlo")
+    assert (fault.slug, fault.message) == (
+        "rank-mismatch",
+        f"@Sharding leaves {which} open, and tensor<8x8xf32> has 2",
+    )
+    assert fault.location == SourceLocation("<text>", 2, 8)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import func
 
 from shardpass.canon import HloSharding
 from shardpass.diagnostics import Diagnostic, Note, Severity, Sink, SourceLocation
 from shardpass.mlir import at_place, locate
+from shardpass.passes.gspmd.holders import Holder, entry_with
 
 
 class DeviceCounts:
@@ -22,18 +24,35 @@ class DeviceCounts:
     def __init__(self, stated: int | None, sink: Sink) -> None:
         self._stated = None if stated in (None, 1) else stated
         self._sink = sink
-        self._first: tuple[HloSharding, SourceLocation | None] | None = None
+        self._first: tuple[HloSharding, Holder | None, SourceLocation | None] | None = None
         self._told: set[int] = set()
         self._single: dict[HloSharding, SourceLocation | None] = {}
 
-    def check(self, sharding: HloSharding, op: ir.Operation | ir.OpView) -> None:
-        """Take note of ``sharding``, which stands at ``op``."""
+    @property
+    def devices(self) -> int | None:
+        """How many devices the tiles are for; ``None`` where there were none yet."""
+        tile = self._first[0].tile if self._first else None
+        return tile.size if tile else None
+
+    def check(
+        self,
+        sharding: HloSharding,
+        op: ir.Operation | ir.OpView,
+        attribute: ir.Attribute | None = None,
+    ) -> None:
+        """Take note of ``sharding``, which stands at ``op``.
+
+        Args:
+          sharding: no tuple.
+          op: an op, or the function of an argument or a result.
+          attribute: what the function has for it.
+        """
         if sharding.device is not None and sharding not in self._single:
             self._single[sharding] = locate(op)
         if sharding.tile is None:
             return
         if self._first is None:
-            self._first = sharding, locate(op)
+            self._first = (sharding, *_place(op, attribute))
         first = self._first[0].tile
         assert first is not None
         count, wanted = sharding.tile.size, self._stated or first.size
@@ -45,9 +64,11 @@ class DeviceCounts:
             if self._stated
             else f"{self._first[0].describe()} is for {wanted}"
         )
+        holder, place = _place(op, attribute)
         self._error(
             f"{sharding.describe()} is for {count} devices, and {other}",
-            locate(op),
+            place,
+            path=holder.path if holder else None,
             help="put all shardings on meshes of as many devices (sp-retarget, sp-merge-meshes)",
         )
 
@@ -57,8 +78,7 @@ class DeviceCounts:
         Args:
           most: the devices of the largest mesh, where neither the module nor a tile says how many.
         """
-        tile = self._first[0].tile if self._first else None
-        count = self._stated or (tile.size if tile else most)
+        count = self._stated or self.devices or most
         if count is None or count == 1:
             return
         for sharding, place in self._single.items():
@@ -69,12 +89,30 @@ class DeviceCounts:
                     help="put the value elsewhere, or all others on a larger mesh",
                 )
 
-    def _error(self, message: str, place: SourceLocation | None, *, help: str) -> None:
-        told = Diagnostic(Severity.ERROR, "device-count", message, place, help=help)
-        if self._first is not None and not self._stated and self._first[1] != place:
-            sharding, other = self._first
-            why = Note(f"{sharding.describe()} is here", other)
+    def _error(
+        self,
+        message: str,
+        place: SourceLocation | None,
+        *,
+        path: str | None = None,
+        help: str,
+    ) -> None:
+        told = Diagnostic(Severity.ERROR, "device-count", message, place, path=path, help=help)
+        if self._first is not None and not self._stated and self._first[2] != place:
+            sharding, holder, other = self._first
+            why = holder.note(sharding) if holder else Note(f"{sharding.describe()} is here", other)
             told = replace(
                 told, notes=(at_place(why.message, other),), attached=(why,) * bool(other)
             )
         self._sink.report(told)
+
+
+def _place(
+    op: ir.Operation | ir.OpView, attribute: ir.Attribute | None
+) -> tuple[Holder | None, SourceLocation | None]:
+    view = op.opview if isinstance(op, ir.Operation) else op
+    if attribute is not None and isinstance(view, func.FuncOp):
+        holder = entry_with(view, attribute)
+        if holder is not None:
+            return holder, holder.location
+    return None, locate(op)

@@ -13,6 +13,8 @@ from shardpass.canon import HloSharding
 from shardpass.diagnostics import Note, ShardingError, SourceLocation
 from shardpass.mlir import (
     MHLO_SHARDING,
+    SDY_SHARDING,
+    EntryValue,
     argument_attributes,
     arguments_of,
     locate,
@@ -50,7 +52,7 @@ def holders_of(root: ir.Operation) -> dict[HloSharding, Holder]:
     For messages alone: it goes over the whole module. What cannot be read is left out.
     """
     found: dict[HloSharding, Holder] = {}
-    for attribute, holder in _all(root):
+    for attribute, holder in (each for op in operations(root) for each in holders_at(op)):
         with contextlib.suppress(ShardingError):
             whole = read_mhlo(attribute)
             for sharding in whole.elements if whole.is_tuple else (whole,):
@@ -58,18 +60,28 @@ def holders_of(root: ir.Operation) -> dict[HloSharding, Holder]:
     return found
 
 
-def _all(root: ir.Operation) -> Iterator[tuple[ir.Attribute, Holder]]:
-    for op in operations(root):
-        if isinstance(op, func.FuncOp):
-            for values, read in (
-                (arguments_of, argument_attributes),
-                (results_of, result_attributes),
-            ):
-                for value, entries in zip(values(op), read(op), strict=True):
-                    if MHLO_SHARDING in entries:
-                        holder = Holder(str(value), where_written(op, value), value.path)
-                        yield entries[MHLO_SHARDING], holder
-        elif MHLO_SHARDING in op.attributes:
-            target = call_target(op)
-            name = f"{op.operation.name}{f' @{target}' if target else ''}"
-            yield op.attributes[MHLO_SHARDING], Holder(f"the result of {name}", locate(op))
+def entry_with(function: func.FuncOp, attribute: ir.Attribute) -> Holder | None:
+    """The first argument or result of ``function`` with ``attribute`` for its sharding."""
+    for value, entries in _entries(function):
+        held = [entries[name] for name in (MHLO_SHARDING, SDY_SHARDING) if name in entries]
+        if attribute in held:
+            return Holder(str(value), where_written(function, value), value.path)
+    return None
+
+
+def _entries(function: func.FuncOp) -> Iterator[tuple[EntryValue, ir.DictAttr]]:
+    yield from zip(arguments_of(function), argument_attributes(function), strict=True)
+    yield from zip(results_of(function), result_attributes(function), strict=True)
+
+
+def holders_at(op: ir.OpView) -> Iterator[tuple[ir.Attribute, Holder]]:
+    """Each ``mhlo.sharding`` of an op, or of a function's values, with its holder."""
+    if isinstance(op, func.FuncOp):
+        for value, entries in _entries(op):
+            if MHLO_SHARDING in entries:
+                holder = Holder(str(value), where_written(op, value), value.path)
+                yield entries[MHLO_SHARDING], holder
+    elif MHLO_SHARDING in op.attributes:
+        target = call_target(op)
+        name = f"{op.operation.name}{f' @{target}' if target else ''}"
+        yield op.attributes[MHLO_SHARDING], Holder(f"the result of {name}", locate(op))
