@@ -83,6 +83,9 @@ SLUGS: Final[dict[str, str]] = {
     "results-differ": "a result that is not the unsharded program's",
     "layout-not-applied": "an argument or result that XLA lays out otherwise than it is annotated",
     "partitioner": "a partitioner that the module's notation cannot use",
+    # inside jax
+    "bad-argument": "an argument of shardpass.jit that does not fit the function or its values",
+    "moved": "an argument that arrives in another place than the plan has for it",
     # command line and tests
     "usage": "a command line that cannot be understood",
     "reproducer": "where a failure was put, with the command that repeats it",

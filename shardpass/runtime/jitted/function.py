@@ -1,0 +1,125 @@
+"""``shardpass.jit`` and what it returns."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable
+from typing import Any
+
+from shardpass.diagnostics import Severity
+from shardpass.runtime.jitted.form import Form, Settings
+from shardpass.runtime.jitted.planning import Plan, Plans
+from shardpass.runtime.jitted.policy import Policy, fixed
+from shardpass.runtime.jitted.signature import Chosen, Names, Numbers
+
+
+class JitFunction:
+    """A function that is compiled by ``jax.jit`` with the shardings of a plan.
+
+    It is called, and transformed, as what ``jax.jit`` returns.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._forms: dict[Any, Form] = {}
+        functools.update_wrapper(self, settings.function)
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        """Call the function, as ``jax.jit`` would, with its arguments placed by the plan."""
+        if kwargs:
+            form, args = self._arranged(args, kwargs)
+        else:
+            form = self._forms.get(len(args)) or self._form(len(args), ())
+        try:
+            return form.current(*args)
+        except ValueError:
+            pass  # Of the user's function, or of something to be done for this call.
+        return form.call(*args)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """As a method: with the instance for the first argument."""
+        return self if instance is None else types.MethodType(self, instance)
+
+    def _arranged(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Form, tuple[Any, ...]]:
+        names = tuple(sorted(kwargs))
+        return self._form(len(args), names), (*args, *(kwargs[name] for name in names))
+
+    def _form(self, count: int, names: tuple[str, ...]) -> Form:
+        key = (count, names) if names else count
+        found = self._forms.get(key)
+        if found is None:
+            found = self._forms[key] = Form(self._settings, count, names)
+        return found
+
+
+def jit(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    mesh: Any,
+    rules: Any = None,
+    pipeline: Any = None,
+    report: bool = False,
+    in_shardings: Any = None,
+    out_shardings: Any = None,
+    static_argnums: Numbers = None,
+    static_argnames: Names = None,
+    donate_argnums: Numbers = None,
+    donate_argnames: Names = None,
+    keep_unused: bool = False,
+    inline: bool = False,
+    compiler_options: dict[str, Any] | None = None,
+) -> Any:
+    """``jax.jit`` with the shardings that rules and passes find.
+
+    Args:
+      function: the function; without it, a decorator is returned.
+      mesh: a mesh of JAX's or ours, or a mapping from axis name to size, which stands for the
+        devices of this process with ``Auto`` axes.
+      rules: a list of ``(regex, PartitionSpec)``, a ``PartitionRules``, or the path of a TOML
+        file. Paths are spelt as in modules: the argument's name and the keys, joined by dots.
+      pipeline: the passes, as :func:`shardpass.run_pipeline` takes them; ``sp-annotate`` (where
+        there are rules) and ``sp-propagate`` by default.
+      report: print each plan when it is first used.
+      in_shardings: as for ``jax.jit``, with a bare ``PartitionSpec`` meaning one on ``mesh`` and
+        ``None`` where the plan decides. For arguments that are passed by position.
+      out_shardings: the same for the results.
+      static_argnums: as for ``jax.jit``.
+      static_argnames: as for ``jax.jit``.
+      donate_argnums: as for ``jax.jit``.
+      donate_argnames: as for ``jax.jit``.
+      keep_unused: as for ``jax.jit``.
+      inline: as for ``jax.jit``.
+      compiler_options: as for ``jax.jit``.
+
+    Raises:
+      ShardingError: what is wrong with the mesh, the rules or the pipeline; when the function is
+        called, what the passes report.
+    """
+    if function is None:
+        options = {name: value for name, value in locals().items() if name != "function"}
+        return functools.partial(jit, **options)
+    policy = Policy.of(mesh, rules, pipeline)
+    options = {"keep_unused": keep_unused, "inline": inline, "compiler_options": compiler_options}
+    settings = Settings(
+        function,
+        Plans(policy),
+        Plans(policy.by_rules_alone()),
+        fixed(in_shardings, policy, "in_shardings"),
+        fixed(out_shardings, policy, "out_shardings"),
+        Chosen.of(function, static_argnums, static_argnames, "static_argnames"),
+        Chosen.of(function, donate_argnums, donate_argnames, "donate_argnames"),
+        pipeline is not None,
+        options,
+        lambda plan: _tell(settings, plan, report),
+    )
+    return JitFunction(settings)
+
+
+def _tell(settings: Settings, plan: Plan, report: bool) -> None:
+    for diagnostic in plan.diagnostics:
+        if diagnostic.severity is Severity.WARNING:
+            settings.say_once(diagnostic.message, lambda told=diagnostic: str(told))

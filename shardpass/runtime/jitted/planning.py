@@ -1,0 +1,189 @@
+"""From a traced function to the plan for it."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from jax.extend.mlir import ir
+from jax.sharding import NamedSharding, PartitionSpec
+
+from shardpass.canon import TensorSharding
+from shardpass.diagnostics import Diagnostic, Severity, ShardingError
+from shardpass.mlir import (
+    SDY_SHARDING,
+    EntryValue,
+    Module,
+    Shardings,
+    argument_attributes,
+    load,
+    result_attributes,
+)
+from shardpass.passes import run_pipeline
+from shardpass.runtime.jitted.policy import Policy
+
+Placed = jax.sharding.Sharding | None
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """The shardings of a function's arguments and results, leaf by leaf; ``None`` is left open."""
+
+    arguments: tuple[Placed, ...] = ()
+    results: tuple[Placed, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What a pipeline made of a function.
+
+    Attributes:
+      boundary: where arguments and results lie.
+      paths: the arguments' names, dotted, as rules see them.
+      module: the annotated module.
+      diagnostics: what the passes reported.
+    """
+
+    boundary: Boundary
+    paths: tuple[str, ...]
+    module: Module
+    diagnostics: tuple[Diagnostic, ...]
+
+
+class Plans:
+    """The plans of one function under one policy, each derived once for each trace.
+
+    They are held as long as JAX holds the trace, so that ``jax.clear_caches`` lets go of them.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._known: weakref.WeakKeyDictionary[Any, dict[Any, Plan]] = weakref.WeakKeyDictionary()
+
+    def plan(self, traced: Any, given: Boundary) -> Plan:
+        """The plan for ``traced``, a ``jax.stages.Traced``, with what the user has fixed."""
+        known = self._known.setdefault(traced.jaxpr, {})
+        found = known.get(given)
+        if found is None:
+            found = known[given] = derive(traced, self._policy, given)
+        return found
+
+
+def derive(traced: Any, policy: Policy, given: Boundary) -> Plan:
+    """Run the pipeline of ``policy`` over a traced function, and read what became of it.
+
+    Args:
+      traced: a ``jax.stages.Traced`` that keeps unused arguments.
+      policy: what to run.
+      given: what the user has fixed, which stays as it is.
+
+    Raises:
+      ShardingError: what the pipeline reports; ``mesh-mismatch`` for a value that a pass put on
+        another mesh; ``unused-rule``, where no rule matches anything.
+    """
+    result = run_pipeline(load(traced.lower()), policy.pipeline, **policy.given)
+    _refuse_useless(policy, result.diagnostics)
+    module = result.module
+    arguments = module.arguments
+    reader = _Reader(policy, Shardings(module.root))
+    # In front of the arguments that a caller sees JAX may put constants.
+    count = len(given.arguments)
+    own = slice(len(arguments) - count, None)
+    main = module.main
+    boundary = Boundary(
+        reader.boundary(
+            arguments[own], argument_attributes(main)[own], given.arguments, _ranks(traced.in_avals)
+        ),
+        reader.boundary(
+            module.results, result_attributes(main), given.results, _ranks(traced.out_avals)
+        ),
+    )
+    paths = tuple(value.path for value in arguments[own])
+    return Plan(boundary, paths, module, (*result.diagnostics, *reader.diagnostics))
+
+
+class _Reader:
+    """The annotations of an entry function as named shardings on the policy's mesh."""
+
+    def __init__(self, policy: Policy, shardings: Shardings) -> None:
+        self._policy = policy
+        self._shardings = shardings
+        self.diagnostics: list[Diagnostic] = []
+
+    def boundary(
+        self,
+        values: Sequence[EntryValue],
+        attributes: Sequence[ir.DictAttr],
+        given: Sequence[Placed],
+        ranks: Sequence[int],
+    ) -> tuple[Placed, ...]:
+        return tuple(
+            own or self._named(value, entries, rank)
+            for value, entries, own, rank in zip(values, attributes, given, ranks, strict=True)
+        )
+
+    def _named(self, value: EntryValue, entries: ir.DictAttr, rank: int) -> NamedSharding | None:
+        if SDY_SHARDING not in entries:
+            return None
+        layout = self._shardings.read(entries[SDY_SHARDING])
+        if not layout.mesh.axes:
+            return None
+        if layout.mesh.axes != self._policy.shape.axes:
+            raise ShardingError(
+                "mesh-mismatch",
+                f"{value} lies on mesh {layout.mesh.describe()}, and the function's mesh is "
+                f"{self._policy.shape.describe()}",
+                path=value.path,
+                help="let the passes and the shardings inside the function use the mesh that "
+                "shardpass.jit was given",
+            )
+        dims: list[tuple[str, ...]] = []
+        # A random key is an array of numbers to the module, with a dimension more.
+        for number, dim in enumerate(layout.dims[:rank]):
+            full = [axis.name for axis in dim.axes if axis.is_full]
+            if len(full) < len(dim.axes):
+                # An axis behind a part of one would cut the rest of it in another order.
+                full = full[: [axis.is_full for axis in dim.axes].index(False)]
+                self.diagnostics.append(_in_parts(value, number, layout, full))
+            dims.append(tuple(full))
+        while dims and not dims[-1]:
+            dims.pop()
+        return self._policy.sharding(PartitionSpec(*(_entry(names) for names in dims)))
+
+
+def _ranks(avals: Any) -> list[int]:
+    return [len(aval.shape) for aval in jax.tree.leaves(avals)]
+
+
+def _entry(names: tuple[str, ...]) -> Any:
+    return names[0] if len(names) == 1 else names or None
+
+
+def _in_parts(
+    value: EntryValue, number: int, layout: TensorSharding, kept: Iterable[str]
+) -> Diagnostic:
+    said = ", ".join(f'"{name}"' for name in kept) or "nothing"
+    return Diagnostic(
+        Severity.WARNING,
+        "not-expressible",
+        f"{value}, dimension {number}: the plan cuts it by a part of an axis, which no "
+        f"PartitionSpec says; it is cut by {said}",
+        path=value.path,
+        notes=(f"the plan is {layout.dims_text()} on mesh {layout.mesh.describe()}",),
+        help="fix it by a rule or in_shardings, or split the axis of the mesh into two",
+    )
+
+
+def _refuse_useless(policy: Policy, diagnostics: Iterable[Diagnostic]) -> None:
+    unused = [d for d in diagnostics if d.slug == "unused-rule"]
+    if policy.rules is not None and unused and len(unused) == len(policy.rules.rules):
+        raise ShardingError(
+            "unused-rule",
+            "no rule matches any argument, result or op of the function",
+            notes=[d.message for d in unused[:4]],
+            help="a path is spelt like state.params.fc.kernel: the argument's name, then the keys; "
+            "fn.lower(...).report() shows them all",
+        )

@@ -1,0 +1,139 @@
+"""What a user asks for once: the mesh, the rules on it and the passes to run."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import jax
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
+
+from shardpass.canon import MeshShape
+from shardpass.diagnostics import ShardingError
+from shardpass.partition_rules import PartitionRules
+from shardpass.passes import Pass
+from shardpass.passes.pipeline import build
+from shardpass.passes.units import Step
+from shardpass.sharding import Mesh, make_mesh
+from shardpass.sharding.conversion import as_mesh_shape
+
+JaxMesh = jax.sharding.Mesh | AbstractMesh
+
+_BY_RULES: Final = "sp-annotate"
+_PROPAGATION: Final = "sp-propagate"
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A mesh, and how values get their places on it.
+
+    Attributes:
+      mesh: JAX's own mesh, with devices or without.
+      rules: the partition rules, over that mesh; ``None`` for none.
+      pipeline: the passes that derive a plan.
+    """
+
+    mesh: JaxMesh
+    rules: PartitionRules | None
+    pipeline: tuple[Step, ...] = field(repr=False)
+
+    @classmethod
+    def of(cls, mesh: Any, rules: Any = None, pipeline: Any = None) -> Policy:
+        """Read what the user gave, and check it.
+
+        Args:
+          mesh: a mesh of JAX's or ours; a mapping from axis name to size stands for one of this
+            process's devices with ``Auto`` axes.
+          rules: what :meth:`PartitionRules.of` takes.
+          pipeline: what :func:`shardpass.run_pipeline` takes; rules and propagation by default.
+
+        Raises:
+          ShardingError: ``bad-mesh``, ``not-enough-devices``, every fault of the rules, and
+            ``bad-pipeline``, ``unknown-pass``, ``bad-option``.
+        """
+        held = jax_mesh(mesh)
+        found = None if rules is None else PartitionRules.of(rules, mesh=as_mesh_shape(held))
+        if pipeline is None:
+            pipeline = [_BY_RULES, _PROPAGATION] if found else [_PROPAGATION]
+        return cls(held, found, tuple(build(pipeline)))
+
+    def by_rules_alone(self) -> Policy:
+        """The same without propagation and passes of the user's."""
+        steps = build([_BY_RULES]) if self.rules else []
+        return dataclasses.replace(self, pipeline=tuple(steps))
+
+    @property
+    def shape(self) -> MeshShape:
+        """The names and sizes of the mesh's axes."""
+        return as_mesh_shape(self.mesh)
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """What :func:`shardpass.run_pipeline` is to be given beside the pipeline."""
+        takes_mesh = any(
+            isinstance(step, Pass) and getattr(step, "mesh", self) is None for step in self.pipeline
+        )
+        return {"rules": self.rules, "mesh": self.shape if takes_mesh else None}
+
+    @property
+    def decides_inside(self) -> bool:
+        """Whether a plan may speak of values that are neither arguments nor results."""
+        if self.rules is not None and self.rules.has_op_rules:
+            return True
+        names = {step.name if isinstance(step, Pass) else step for step in self.pipeline}
+        return not names <= {_BY_RULES, _PROPAGATION}
+
+    def sharding(self, spec: Any) -> NamedSharding:
+        """``spec`` on the mesh."""
+        return NamedSharding(self.mesh, spec)
+
+
+def jax_mesh(mesh: Any) -> JaxMesh:
+    """The mesh of JAX's own that ``mesh`` is, holds or describes.
+
+    Raises:
+      ShardingError: ``bad-mesh``, ``not-enough-devices``, ``abstract-type``.
+    """
+    if isinstance(mesh, MeshShape):
+        mesh = dict(mesh.axes)
+    if isinstance(mesh, Mapping):
+        mesh = make_mesh(tuple(mesh.values()), tuple(mesh), AxisType.Auto)
+    if isinstance(mesh, Mesh):
+        return mesh.to_jax()
+    if isinstance(mesh, (jax.sharding.Mesh, AbstractMesh)):
+        return mesh
+    raise ShardingError(
+        "abstract-type",
+        f"mesh is {mesh!r} of type {type(mesh).__name__}",
+        help='hand over a mesh (jax.make_mesh((2, 4), ("data", "model"))), or a mapping like '
+        '{"data": 2, "model": 4}',
+    )
+
+
+def fixed(given: Any, policy: Policy, what: str) -> Any:
+    """Shardings as the user gave them, with a spec meaning one on the mesh; ``None`` stays open.
+
+    Raises:
+      ShardingError: ``abstract-type``.
+    """
+
+    def one(leaf: Any) -> Any:
+        if leaf is None or isinstance(leaf, jax.sharding.Sharding):
+            return leaf
+        if isinstance(leaf, PartitionSpec):
+            return policy.sharding(leaf)
+        raise ShardingError(
+            "abstract-type",
+            f"{what} holds {leaf!r} of type {type(leaf).__name__}",
+            help="give a sharding, a PartitionSpec on the mesh, or None where the plan decides",
+        )
+
+    return jax.tree.map(one, given, is_leaf=is_sharding_leaf)
+
+
+def is_sharding_leaf(value: Any) -> bool:
+    """Whether ``value`` is a leaf of a tree of shardings."""
+    return value is None or isinstance(value, (PartitionSpec, jax.sharding.Sharding))
+
