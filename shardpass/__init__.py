@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from shardpass.report import visualize as visualize
     from shardpass.runtime import check as check
     from shardpass.runtime import compile_module as compile_module
+    from shardpass.runtime import jit as jit
     from shardpass.runtime import request_cpu_devices as request_cpu_devices
     from shardpass.runtime import run as run
     from shardpass.sharding import UNCONSTRAINED as UNCONSTRAINED
@@ -69,6 +70,7 @@ _LAYER_OF = {
     "check": "runtime",
     "compile_module": "runtime",
     "explain_difference": "sharding",
+    "jit": "runtime",
     "load": "mlir",
     "make_mesh": "sharding",
     "request_cpu_devices": "runtime",
@@ -102,6 +104,7 @@ __all__ = [
     "check",
     "compile_module",
     "explain_difference",
+    "jit",
     "load",
     "make_mesh",
     "request_cpu_devices",

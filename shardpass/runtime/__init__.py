@@ -8,6 +8,8 @@
   message and not the end.
 * :func:`request_cpu_devices` makes one CPU look like many devices, before JAX looks.
 
+* :func:`jit` is ``jax.jit`` with the passes inside; see :mod:`shardpass.runtime.jitted`.
+
 Importing this package imports neither jax nor XLA; its names are loaded when they are used.
 """
 
@@ -28,6 +30,7 @@ _HOMES = {
     "devices_for": "devices",
     "in_child": "child",
     "input_source": "inputs",
+    "jit": "jitted",
     "request_cpu_devices": "devices",
     "run": "running",
 }
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     from shardpass.runtime.compile import Executable, compile_module
     from shardpass.runtime.devices import devices_for, request_cpu_devices
     from shardpass.runtime.inputs import InputSource, input_source
+    from shardpass.runtime.jitted import jit
     from shardpass.runtime.result import CheckResult, ResultRow
     from shardpass.runtime.running import RunResult, RunRow, run
 
@@ -53,6 +57,7 @@ __all__ = [
     "devices_for",
     "in_child",
     "input_source",
+    "jit",
     "request_cpu_devices",
     "run",
 ]

@@ -11,10 +11,19 @@ from typing import Any, Final
 import jax
 from jax.extend.core import jaxpr_as_fun
 
-from shardpass.diagnostics import Diagnostic, Severity, ShardingError
-from shardpass.runtime.jitted.placing import misplaced
-from shardpass.runtime.jitted.planning import Boundary, Placed, Plan, Plans
-from shardpass.runtime.jitted.policy import is_sharding_leaf
+from shardpass.diagnostics import ShardingError
+from shardpass.runtime.jitted.axis_types import open_sharding, typed
+from shardpass.runtime.jitted.placing import Misplaced, misplaced
+from shardpass.runtime.jitted.planning import (
+    Boundary,
+    Given,
+    Placed,
+    Plan,
+    Plans,
+    derive,
+    settled_types,
+)
+from shardpass.runtime.jitted.policy import Policy, is_sharding_leaf
 from shardpass.runtime.jitted.signature import Chosen
 
 #: Whether a function of ``shardpass.jit`` is being traced: those inside it run no passes.
@@ -30,6 +39,7 @@ class Settings:
 
     Attributes:
       function: the user's.
+      policy: what he asks for.
       plans: its plans, where it is the outermost one.
       plans_inside: its plans inside another function of ``shardpass.jit``.
       in_shardings: what the user has fixed: a tree, ``None`` where the plan decides.
@@ -42,6 +52,7 @@ class Settings:
     """
 
     function: Callable[..., Any]
+    policy: Policy
     plans: Plans
     plans_inside: Plans
     in_shardings: Any
@@ -99,8 +110,10 @@ class Form:
         self._static = settings.static.places(count, names)
         self._donated = settings.donated.places(count, names)
         self._programs: dict[Any, _Program] = {}
-        self._program = _Program(self._jit(None, Boundary()), Boundary())
-        self.current: Callable[..., Any] = self._program.call
+        #: Takes arguments wherever they lie, and ends in the plan for them.
+        self._open = _Program(self._jit(None, Boundary()), Boundary())
+        self._program = self._open
+        self.current: Callable[..., Any] = self._open.call
 
     def call(self, *args: Any) -> Any:
         """Call the function, whatever has to be done for it.
@@ -119,23 +132,26 @@ class Form:
         return self._apply(lambda program, given: program.call.trace(*given), args)
 
     def _apply(self, do: Callable[[_Program, tuple[Any, ...]], Any], args: tuple[Any, ...]) -> Any:
+        program = self._program
         for _ in range(_MOST_CHANGES):
-            program = self._program
             try:
                 return do(program, args)
             except _AnotherBoundaryError as error:
                 found = error
             except ValueError:
                 # JAX says it of arguments that lie elsewhere; the user's function may say it, too.
-                placed = self._placed(program, args)
-                if placed is args:
+                elsewhere = self._misplaced(program, args)
+                if not elsewhere:
                     raise
-                args = placed
+                if any(typed(one.array) for one in elsewhere):
+                    program = self._open
+                else:
+                    args = self._placed(program, args, elsewhere)
                 continue
-            self._switch(found)
+            program = self._switch(found)
         raise AssertionError("a plan does not hold still")
 
-    def _switch(self, found: _AnotherBoundaryError) -> None:
+    def _switch(self, found: _AnotherBoundaryError) -> _Program:
         key = (found.plan.boundary, found.trees)
         program = self._programs.get(key)
         if program is None:
@@ -144,6 +160,7 @@ class Form:
             self._settings.on_plan(found.plan)
         self._program = program
         self.current = program.call
+        return program
 
     def _jit(self, trees: tuple[Any, Any] | None, boundary: Boundary) -> Any:
         options = dict(self._settings.options)
@@ -165,44 +182,81 @@ class Form:
     def _trace(self, boundary: Boundary, args: tuple[Any, ...]) -> Any:
         """What ``jax.jit`` traces: the plan for ``args``, and the user's program inside it."""
         settings = self._settings
-        dynamic = tuple(arg for place, arg in enumerate(args) if place not in self._static)
-        leaves, in_tree = jax.tree.flatten(dynamic)
+        leaves, in_tree = jax.tree.flatten(self._dynamic(args))
         fixed = self._fixed(args)
         is_nested = _inside.value
         with _inside(True):
-            traced = self._traced(args, leaves, fixed)
-            given = Boundary(fixed, _broadcast(settings.out_shardings, traced.out_info))
+            types = self._types(args, leaves, fixed)
+            traced = self._traced(self._planner, args, leaves, types or fixed)
+            results = _broadcast(settings.out_shardings, traced.out_info)
+            given = Given(Boundary(fixed, results), types)
             plans = settings.plans_inside if is_nested else settings.plans
             plan = plans.plan(traced, given)
             if is_nested:
                 self._say_that_nothing_is_run()
             elif plan.boundary != boundary:
                 raise _AnotherBoundaryError(plan, (in_tree, traced.out_tree))
-            # Under another transformation the shardings of `jax.jit` are all that is left of it.
-            leaves = _constrained(leaves, plan.boundary.arguments)
-            results = jaxpr_as_fun(traced.jaxpr)(*leaves)
-        return jax.tree.unflatten(traced.out_tree, _constrained(results, plan.boundary.results))
+            if types:
+                results = jaxpr_as_fun(traced.jaxpr)(*_with_types(leaves, types))
+            else:
+                # Under other transformations the shardings of `jax.jit` may not be all there is.
+                leaves = _constrained(leaves, plan.boundary.arguments)
+                results = jaxpr_as_fun(traced.jaxpr)(*leaves)
+                results = _constrained(results, plan.boundary.results)
+        return jax.tree.unflatten(traced.out_tree, results)
+
+    def _types(
+        self, args: tuple[Any, ...], leaves: Sequence[Any], fixed: Sequence[Placed]
+    ) -> tuple[Placed, ...]:
+        """The types to trace the function with, leaf by leaf; none at all where none has one.
+
+        Beside arguments that have a type, those that the user or a rule speaks of get theirs.
+        """
+        found = [typed(leaf) for leaf in leaves]
+        if not any(found):
+            return ()
+        traced = self._traced(self._nothing, args, leaves, [None] * len(leaves))
+        open_to_all = Given(Boundary((None,) * len(leaves)))
+        by_rules = derive(traced, self._settings.policy.by_rules_alone(), open_to_all)
+        return settled_types(fixed, found, by_rules, self._settings.policy)
 
     def _traced(
-        self, args: tuple[Any, ...], leaves: Sequence[Any], fixed: Sequence[Placed]
+        self,
+        planner: Any,
+        args: tuple[Any, ...],
+        leaves: Sequence[Any],
+        places: Sequence[Placed],
     ) -> Any:
-        shapes = iter([_shape(leaf, place) for leaf, place in zip(leaves, fixed, strict=True)])
+        shapes = iter([_shape(leaf, place) for leaf, place in zip(leaves, places, strict=True)])
         given = [
             arg if place in self._static else jax.tree.map(lambda _: next(shapes), arg)
             for place, arg in enumerate(args)
         ]
         by_name = dict(zip(self._names, given[self._count :], strict=True))
-        return self._planner.trace(*given[: self._count], **by_name)
+        return planner.trace(*given[: self._count], **by_name)
 
     @functools.cached_property
     def _planner(self) -> Any:
         settings = self._settings
-        options: dict[str, Any] = {}
         if any(leaf is not None for leaf in jax.tree.leaves(settings.out_shardings)):
-            options["out_shardings"] = settings.out_shardings
+            return self._tracing(settings.function, out_shardings=settings.out_shardings)
+        return self._tracing(settings.function)
+
+    @functools.cached_property
+    def _nothing(self) -> Any:
+        """A function of the same arguments, whose names are what matters of it."""
+
+        @functools.wraps(self._settings.function)
+        def nothing(*_args: Any, **_kwargs: Any) -> tuple[()]:
+            return ()
+
+        return self._tracing(nothing)
+
+    def _tracing(self, function: Callable[..., Any], **options: Any) -> Any:
+        settings = self._settings
         static_names = [name for name in self._names if name in settings.static.names]
         return jax.jit(
-            settings.function,
+            function,
             static_argnums=tuple(place for place in sorted(self._static) if place < self._count),
             static_argnames=static_names,
             keep_unused=True,
@@ -230,53 +284,47 @@ class Form:
             name = getattr(settings.function, "__name__", "a function")
             settings.say_once(
                 "inside",
-                lambda: f"the pipeline of {name} is not run inside another function of "
-                "shardpass.jit: its rules alone hold there, as constraints",
+                lambda: (
+                    f"the pipeline of {name} is not run inside another function of "
+                    "shardpass.jit: its rules alone hold there, as constraints"
+                ),
             )
 
-    def _placed(self, program: _Program, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """``args`` where ``program`` takes them; ``args`` itself where they are."""
-        dynamic = [place for place in range(len(args)) if place not in self._static]
-        leaves, tree = jax.tree.flatten(tuple(args[place] for place in dynamic))
+    def _call_placed(self, *args: Any) -> Any:
+        """``current`` where arguments lay elsewhere before: what JAX says of them costs time."""
+        elsewhere = self._misplaced(self._program, args)
+        if any(typed(one.array) for one in elsewhere):
+            return self.call(*args)
+        return self._program.call(*self._placed(self._program, args, elsewhere))
+
+    def _misplaced(self, program: _Program, args: tuple[Any, ...]) -> list[Misplaced]:
+        leaves = jax.tree.leaves(self._dynamic(args))
         targets = program.boundary.arguments
-        if len(leaves) != len(targets):
+        return list(misplaced(leaves, targets)) if len(leaves) == len(targets) else []
+
+    def _dynamic(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(arg for place, arg in enumerate(args) if place not in self._static)
+
+    def _placed(
+        self, program: _Program, args: tuple[Any, ...], elsewhere: Sequence[Misplaced]
+    ) -> tuple[Any, ...]:
+        """``args`` with those ``elsewhere`` where ``program`` takes them."""
+        if not elsewhere:
             return args
-        found = list(misplaced(leaves, targets))
-        if not found:
-            return args
-        donated = self._donated_leaves(args, dynamic)
-        for one in found:
-            self._settings.say_once(
-                ("moved", program.paths[one.place]), lambda one=one: _moved(one, program.paths)
-            )
-            leaves[one.place] = one.placed(donated=donated[one.place])
-        # With the next call they will lie there again: what JAX says of them costs time.
         self.current = self._call_placed
+        dynamic = [place for place in range(len(args)) if place not in self._static]
+        leaves, tree = jax.tree.flatten(self._dynamic(args))
+        donated = [
+            place in self._donated for place in dynamic for _ in jax.tree.leaves(args[place])
+        ]
+        for one in elsewhere:
+            path = program.paths[one.place]
+            self._settings.say_once(("moved", path), lambda one=one, path=path: one.warning(path))
+            leaves[one.place] = one.placed(donated=donated[one.place])
         placed = list(args)
         for place, arg in zip(dynamic, jax.tree.unflatten(tree, leaves), strict=True):
             placed[place] = arg
         return tuple(placed)
-
-    def _call_placed(self, *args: Any) -> Any:
-        return self._program.call(*self._placed(self._program, args))
-
-    def _donated_leaves(self, args: tuple[Any, ...], dynamic: Sequence[int]) -> list[bool]:
-        return [
-            place in self._donated for place in dynamic for _ in jax.tree.leaves(args[place])
-        ]
-
-
-def _moved(one: Any, paths: Sequence[str]) -> str:
-    return str(
-        Diagnostic(
-            Severity.WARNING,
-            "moved",
-            f'argument {one.place} ("{paths[one.place]}") arrives as {one.array.sharding} and is '
-            f"placed as {one.target}, {one.bytes_moved:,} bytes to other devices with each call",
-            path=paths[one.place],
-            help="hand it over as a result of the function has it, or fix it by in_shardings",
-        )
-    )
 
 
 def _shape(leaf: Any, place: Placed) -> jax.ShapeDtypeStruct:
@@ -289,8 +337,16 @@ def _shape(leaf: Any, place: Placed) -> jax.ShapeDtypeStruct:
 
 def _constrained(leaves: Sequence[Any], places: Sequence[Placed]) -> list[Any]:
     return [
-        leaf if place is None else jax.lax.with_sharding_constraint(leaf, place)
+        leaf if place is None else jax.lax.with_sharding_constraint(leaf, open_sharding(place))
         for leaf, place in zip(leaves, places, strict=True)
+    ]
+
+
+def _with_types(leaves: Sequence[Any], types: Sequence[Placed]) -> list[Any]:
+    """``leaves`` with those types; what arrived without one is resharded to it."""
+    return [
+        leaf if place is None or typed(leaf) else jax.sharding.reshard(leaf, place)
+        for leaf, place in zip(leaves, types, strict=True)
     ]
 
 

@@ -106,6 +106,7 @@ def jit(
     options = {"keep_unused": keep_unused, "inline": inline, "compiler_options": compiler_options}
     settings = Settings(
         function,
+        policy,
         Plans(policy),
         Plans(policy.by_rules_alone()),
         fixed(in_shardings, policy, "in_shardings"),

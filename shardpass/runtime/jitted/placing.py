@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+from jax.sharding import NamedSharding
 
+from shardpass.diagnostics import Diagnostic, Severity
 from shardpass.runtime.jitted.planning import Placed
 
 
@@ -36,9 +38,30 @@ class Misplaced:
             size *= extent
         return size * sum(held.get(device) != index for device, index in wanted.items())
 
+    def warning(self, path: str) -> str:
+        """What to say of it, where ``path`` is the argument's."""
+        return str(
+            Diagnostic(
+                Severity.WARNING,
+                "moved",
+                f'argument {self.place} ("{path}") arrives as {_said(self.array.sharding)} and is '
+                f"placed as {_said(self.target)}: {self.bytes_moved:,} bytes move with each call",
+                path=path,
+                help="hand it over as the function's results have it, or place it once before the "
+                "loop",
+            )
+        )
+
     def placed(self, *, donated: bool) -> jax.Array:
         """The array where it belongs."""
         return jax.device_put(self.array, self.target, donate=donated)
+
+
+def _said(sharding: jax.sharding.Sharding) -> str:
+    if isinstance(sharding, NamedSharding):
+        mesh = ", ".join(f"{name}={size}" for name, size in sharding.mesh.shape.items())
+        return f"{sharding.spec} on mesh {mesh}"
+    return str(sharding)
 
 
 def misplaced(leaves: Sequence[Any], targets: Sequence[Placed]) -> Iterator[Misplaced]:

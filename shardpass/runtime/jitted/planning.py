@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import jax
 from jax.extend.mlir import ir
@@ -27,6 +27,8 @@ from shardpass.runtime.jitted.policy import Policy
 
 Placed = jax.sharding.Sharding | None
 
+_SETTLE: Final = "change the rule, or reshard the value, or place it on a mesh of Auto axes"
+
 
 @dataclass(frozen=True)
 class Boundary:
@@ -34,6 +36,31 @@ class Boundary:
 
     arguments: tuple[Placed, ...] = ()
     results: tuple[Placed, ...] = ()
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a plan finds settled.
+
+    Attributes:
+      fixed: what the user has fixed.
+      types: what the types of the arguments say; see :mod:`shardpass.runtime.jitted.axis_types`.
+    """
+
+    fixed: Boundary
+    types: tuple[Placed, ...] = ()
+
+    @property
+    def has_types(self) -> bool:
+        """Whether the function is traced with types."""
+        return any(self.types)
+
+    @property
+    def arguments(self) -> tuple[Placed, ...]:
+        """What is settled of each argument."""
+        if not self.types:
+            return self.fixed.arguments
+        return tuple(a or b for a, b in zip(self.fixed.arguments, self.types, strict=True))
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,8 +90,8 @@ class Plans:
         self._policy = policy
         self._known: weakref.WeakKeyDictionary[Any, dict[Any, Plan]] = weakref.WeakKeyDictionary()
 
-    def plan(self, traced: Any, given: Boundary) -> Plan:
-        """The plan for ``traced``, a ``jax.stages.Traced``, with what the user has fixed."""
+    def plan(self, traced: Any, given: Given) -> Plan:
+        """The plan for ``traced``, a ``jax.stages.Traced``."""
         known = self._known.setdefault(traced.jaxpr, {})
         found = known.get(given)
         if found is None:
@@ -72,44 +99,142 @@ class Plans:
         return found
 
 
-def derive(traced: Any, policy: Policy, given: Boundary) -> Plan:
+def derive(traced: Any, policy: Policy, given: Given) -> Plan:
     """Run the pipeline of ``policy`` over a traced function, and read what became of it.
 
     Args:
       traced: a ``jax.stages.Traced`` that keeps unused arguments.
       policy: what to run.
-      given: what the user has fixed, which stays as it is.
+      given: what is settled, and stays as it is.
 
     Raises:
       ShardingError: what the pipeline reports; ``mesh-mismatch`` for a value that a pass put on
-        another mesh; ``unused-rule``, where no rule matches anything.
+        another mesh; ``rule-conflict`` for a rule that contradicts a type; ``unused-rule``, where
+        no rule matches anything.
     """
     result = run_pipeline(load(traced.lower()), policy.pipeline, **policy.given)
-    _refuse_useless(policy, result.diagnostics)
     module = result.module
-    arguments = module.arguments
-    reader = _Reader(policy, Shardings(module.root))
     # In front of the arguments that a caller sees JAX may put constants.
-    count = len(given.arguments)
-    own = slice(len(arguments) - count, None)
+    arguments = module.arguments[len(module.arguments) - len(given.arguments) :]
+    diagnostics = _settled(result.diagnostics, given, [value.path for value in arguments])
+    reader = _Reader(policy, Shardings(module.root), with_types=given.has_types)
     main = module.main
     boundary = Boundary(
         reader.boundary(
-            arguments[own], argument_attributes(main)[own], given.arguments, _ranks(traced.in_avals)
+            arguments,
+            argument_attributes(main)[-len(arguments) :],
+            given.arguments,
+            _ranks(traced.in_avals),
         ),
         reader.boundary(
-            module.results, result_attributes(main), given.results, _ranks(traced.out_avals)
+            module.results, result_attributes(main), given.fixed.results, _ranks(traced.out_avals)
         ),
     )
-    paths = tuple(value.path for value in arguments[own])
-    return Plan(boundary, paths, module, (*result.diagnostics, *reader.diagnostics))
+    paths = tuple(value.path for value in arguments)
+    return Plan(boundary, paths, module, (*diagnostics, *reader.diagnostics))
+
+
+def settled_types(
+    fixed: Sequence[Placed], types: Sequence[NamedSharding | None], by_rules: Plan, policy: Policy
+) -> tuple[Placed, ...]:
+    """The types that arguments are to have: what the user says, what they have, what rules say.
+
+    Args:
+      fixed: what the user says.
+      types: what they have.
+      by_rules: the plan of the rules alone for the same arguments, without types.
+      policy: whose mesh is meant.
+
+    Raises:
+      ShardingError: ``rule-conflict``, where a rule contradicts a type.
+    """
+    found: list[Placed] = []
+    conflicts: list[Diagnostic] = []
+    arguments = zip(fixed, types, by_rules.boundary.arguments, by_rules.paths, strict=True)
+    for place, (own, kind, ruled, path) in enumerate(arguments):
+        spec = ruled.spec if isinstance(ruled, NamedSharding) else None
+        if own is None and kind and spec is not None and _axes(kind.spec) != _axes(spec):
+            conflicts.append(_contradiction(place, path, kind.spec, spec))
+        spec = kind.spec if kind else spec
+        found.append(own or (None if spec is None else policy.sharding(spec, with_types=True)))
+    if conflicts:
+        raise ShardingError.of(conflicts)
+    return tuple(found)
+
+
+def _axes(spec: PartitionSpec) -> list[tuple[str, ...]]:
+    dims = [(e,) if isinstance(e, str) else tuple(e or ()) for e in spec]
+    while dims and not dims[-1]:
+        dims.pop()
+    return dims
+
+
+def _contradiction(place: int, path: str, kind: Any, spec: Any) -> Diagnostic:
+    return Diagnostic(
+        Severity.ERROR,
+        "rule-conflict",
+        f'argument {place} ("{path}") has {kind} in its type, and a rule says {spec}',
+        path=path,
+        notes=("on Explicit axes the type holds",),
+        help=_SETTLE,
+    )
+
+
+def refuse_useless(policy: Policy, diagnostics: Iterable[Diagnostic]) -> None:
+    """Refuse rules that matched nothing at all.
+
+    Raises:
+      ShardingError: ``unused-rule``.
+    """
+    unused = [d for d in diagnostics if d.slug == "unused-rule"]
+    if policy.rules is not None and unused and len(unused) == len(policy.rules.rules):
+        raise ShardingError(
+            "unused-rule",
+            "no rule matches any argument, result or op of the function",
+            notes=[d.message for d in unused[:4]],
+            help="a path is spelt like state.params.fc.kernel: the argument's name, then the keys; "
+            "fn.lower(...).report() shows them all",
+        )
+
+
+def _settled(
+    diagnostics: Iterable[Diagnostic], given: Given, paths: Sequence[str]
+) -> list[Diagnostic]:
+    """What is left to say, once it is known who settled the layout of a value that keeps it.
+
+    Raises:
+      ShardingError: ``rule-conflict`` where it was its type.
+    """
+    fixed = {p for p, place in zip(paths, given.fixed.arguments, strict=True) if place}
+    found: list[Diagnostic] = []
+    conflicts: list[Diagnostic] = []
+    for diagnostic in diagnostics:
+        is_kept = diagnostic.slug == "already-annotated"
+        if not is_kept or diagnostic.severity is not Severity.WARNING:
+            found.append(diagnostic)
+        elif given.has_types and diagnostic.path not in fixed:
+            conflicts.append(_conflict(diagnostic))
+    if conflicts:
+        raise ShardingError.of(conflicts)
+    return found
+
+
+def _conflict(kept: Diagnostic) -> Diagnostic:
+    return replace(
+        kept,
+        severity=Severity.ERROR,
+        slug="rule-conflict",
+        message=kept.message.replace("keeps the sharding that it has,", "has a type that says"),
+        help=_SETTLE,
+    )
 
 
 class _Reader:
     """The annotations of an entry function as named shardings on the policy's mesh."""
 
-    def __init__(self, policy: Policy, shardings: Shardings) -> None:
+    def __init__(self, policy: Policy, shardings: Shardings, *, with_types: bool) -> None:
         self._policy = policy
+        self._with_types = with_types
         self._shardings = shardings
         self.diagnostics: list[Diagnostic] = []
 
@@ -151,7 +276,8 @@ class _Reader:
             dims.append(tuple(full))
         while dims and not dims[-1]:
             dims.pop()
-        return self._policy.sharding(PartitionSpec(*(_entry(names) for names in dims)))
+        spec = PartitionSpec(*(_entry(names) for names in dims))
+        return self._policy.sharding(spec, with_types=self._with_types)
 
 
 def _ranks(avals: Any) -> list[int]:
@@ -175,15 +301,3 @@ def _in_parts(
         notes=(f"the plan is {layout.dims_text()} on mesh {layout.mesh.describe()}",),
         help="fix it by a rule or in_shardings, or split the axis of the mesh into two",
     )
-
-
-def _refuse_useless(policy: Policy, diagnostics: Iterable[Diagnostic]) -> None:
-    unused = [d for d in diagnostics if d.slug == "unused-rule"]
-    if policy.rules is not None and unused and len(unused) == len(policy.rules.rules):
-        raise ShardingError(
-            "unused-rule",
-            "no rule matches any argument, result or op of the function",
-            notes=[d.message for d in unused[:4]],
-            help="a path is spelt like state.params.fc.kernel: the argument's name, then the keys; "
-            "fn.lower(...).report() shows them all",
-        )

@@ -16,10 +16,9 @@ from shardpass.partition_rules import PartitionRules
 from shardpass.passes import Pass
 from shardpass.passes.pipeline import build
 from shardpass.passes.units import Step
+from shardpass.runtime.jitted.axis_types import JaxMesh, with_auto_axes
 from shardpass.sharding import Mesh, make_mesh
 from shardpass.sharding.conversion import as_mesh_shape
-
-JaxMesh = jax.sharding.Mesh | AbstractMesh
 
 _BY_RULES: Final = "sp-annotate"
 _PROPAGATION: Final = "sp-propagate"
@@ -85,9 +84,9 @@ class Policy:
         names = {step.name if isinstance(step, Pass) else step for step in self.pipeline}
         return not names <= {_BY_RULES, _PROPAGATION}
 
-    def sharding(self, spec: Any) -> NamedSharding:
-        """``spec`` on the mesh."""
-        return NamedSharding(self.mesh, spec)
+    def sharding(self, spec: Any, *, with_types: bool = False) -> NamedSharding:
+        """``spec`` on the mesh, whose axes are ``Auto`` unless the values have types."""
+        return NamedSharding(self.mesh if with_types else with_auto_axes(self.mesh), spec)
 
 
 def jax_mesh(mesh: Any) -> JaxMesh:
@@ -136,4 +135,3 @@ def fixed(given: Any, policy: Policy, what: str) -> Any:
 def is_sharding_leaf(value: Any) -> bool:
     """Whether ``value`` is a leaf of a tree of shardings."""
     return value is None or isinstance(value, (PartitionSpec, jax.sharding.Sharding))
-
