@@ -115,13 +115,13 @@ class Form:
         self._program = self._open
         self.current: Callable[..., Any] = self._open.call
 
-    def call(self, *args: Any) -> Any:
-        """Call the function, whatever has to be done for it.
+    def go_on(self, stopped: ValueError, *args: Any) -> Any:
+        """Do what has to be done for a call at which ``current`` stopped, and call.
 
-        ``current`` does so, too, where nothing has to be done, at JAX's own speed. It raises a
-        ``ValueError`` where something has.
+        Raises:
+          ValueError: ``stopped``, where it is no matter of where arguments lie.
         """
-        return self._apply(lambda program, given: program.call(*given), args)
+        return self._apply(_call, args, stopped)
 
     def lower(self, *args: Any, **options: Any) -> Any:
         """The ``jax.stages.Lowered`` of a call."""
@@ -131,24 +131,30 @@ class Form:
         """The ``jax.stages.Traced`` of a call."""
         return self._apply(lambda program, given: program.call.trace(*given), args)
 
-    def _apply(self, do: Callable[[_Program, tuple[Any, ...]], Any], args: tuple[Any, ...]) -> Any:
+    def _apply(
+        self,
+        do: Callable[[_Program, tuple[Any, ...]], Any],
+        args: tuple[Any, ...],
+        stopped: ValueError | None = None,
+    ) -> Any:
         program = self._program
         for _ in range(_MOST_CHANGES):
-            try:
-                return do(program, args)
-            except _AnotherBoundaryError as error:
-                found = error
-            except ValueError:
-                # JAX says it of arguments that lie elsewhere; the user's function may say it, too.
-                elsewhere = self._misplaced(program, args)
-                if not elsewhere:
+            if stopped is None:
+                try:
+                    return do(program, args)
+                except ShardingError:
                     raise
-                if any(typed(one.array) for one in elsewhere):
-                    program = self._open
-                else:
-                    args = self._placed(program, args, elsewhere)
-                continue
-            program = self._switch(found)
+                except ValueError as error:
+                    stopped = error
+            if isinstance(stopped, _AnotherBoundaryError):
+                program = self._switch(stopped)
+            elif not (elsewhere := self._misplaced(program, args)):
+                raise stopped
+            elif any(typed(one.array) for one in elsewhere):
+                program = self._open
+            else:
+                args = self._placed(program, args, elsewhere)
+            stopped = None
         raise AssertionError("a plan does not hold still")
 
     def _switch(self, found: _AnotherBoundaryError) -> _Program:
@@ -190,18 +196,22 @@ class Form:
             traced = self._traced(self._planner, args, leaves, types or fixed)
             results = _broadcast(settings.out_shardings, traced.out_info)
             given = Given(Boundary(fixed, results), types)
+
+            def relower(program: Any) -> Any:
+                return self._relowered(program, traced, args, types or fixed)
+
             plans = settings.plans_inside if is_nested else settings.plans
-            plan = plans.plan(traced, given)
+            plan = plans.plan(traced, given, relower)
             if is_nested:
                 self._say_that_nothing_is_run()
             elif plan.boundary != boundary:
                 raise _AnotherBoundaryError(plan, (in_tree, traced.out_tree))
             if types:
-                results = jaxpr_as_fun(traced.jaxpr)(*_with_types(leaves, types))
+                results = jaxpr_as_fun(plan.program)(*_with_types(leaves, types))
             else:
                 # Under other transformations the shardings of `jax.jit` may not be all there is.
                 leaves = _constrained(leaves, plan.boundary.arguments)
-                results = jaxpr_as_fun(traced.jaxpr)(*leaves)
+                results = jaxpr_as_fun(plan.program)(*leaves)
                 results = _constrained(results, plan.boundary.results)
         return jax.tree.unflatten(traced.out_tree, results)
 
@@ -237,10 +247,13 @@ class Form:
 
     @functools.cached_property
     def _planner(self) -> Any:
-        settings = self._settings
-        if any(leaf is not None for leaf in jax.tree.leaves(settings.out_shardings)):
-            return self._tracing(settings.function, out_shardings=settings.out_shardings)
-        return self._tracing(settings.function)
+        return self._tracing(self._settings.function, **self._planned)
+
+    @functools.cached_property
+    def _planned(self) -> dict[str, Any]:
+        """What a plan is made for, beside the arguments."""
+        wanted = self._settings.out_shardings
+        return {"out_shardings": wanted} if jax.tree.leaves(wanted) else {}
 
     @functools.cached_property
     def _nothing(self) -> Any:
@@ -251,6 +264,20 @@ class Form:
             return ()
 
         return self._tracing(nothing)
+
+    def _relowered(
+        self, program: Any, traced: Any, args: tuple[Any, ...], places: Sequence[Placed]
+    ) -> Any:
+        """``program`` lowered in the place of the user's function, for a call with ``args``."""
+
+        @functools.wraps(self._settings.function)
+        def instead(*positional: Any, **named: Any) -> Any:
+            given = (*positional, *(named[name] for name in self._names))
+            results = jaxpr_as_fun(program)(*jax.tree.leaves(self._dynamic(given)))
+            return jax.tree.unflatten(traced.out_tree, results)
+
+        leaves = jax.tree.leaves(self._dynamic(args))
+        return self._traced(self._tracing(instead, **self._planned), args, leaves, places).lower()
 
     def _tracing(self, function: Callable[..., Any], **options: Any) -> Any:
         settings = self._settings
@@ -294,7 +321,7 @@ class Form:
         """``current`` where arguments lay elsewhere before: what JAX says of them costs time."""
         elsewhere = self._misplaced(self._program, args)
         if any(typed(one.array) for one in elsewhere):
-            return self.call(*args)
+            return self._apply(_call, args)
         return self._program.call(*self._placed(self._program, args, elsewhere))
 
     def _misplaced(self, program: _Program, args: tuple[Any, ...]) -> list[Misplaced]:
@@ -325,6 +352,10 @@ class Form:
         for place, arg in zip(dynamic, jax.tree.unflatten(tree, leaves), strict=True):
             placed[place] = arg
         return tuple(placed)
+
+
+def _call(program: _Program, args: tuple[Any, ...]) -> Any:
+    return program.call(*args)
 
 
 def _shape(leaf: Any, place: Placed) -> jax.ShapeDtypeStruct:

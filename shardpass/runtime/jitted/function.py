@@ -7,7 +7,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from shardpass.diagnostics import Severity
+from shardpass.diagnostics import Severity, ShardingError
 from shardpass.runtime.jitted.form import Form, Settings
 from shardpass.runtime.jitted.planning import Plan, Plans
 from shardpass.runtime.jitted.policy import Policy, fixed
@@ -33,9 +33,11 @@ class JitFunction:
             form = self._forms.get(len(args)) or self._form(len(args), ())
         try:
             return form.current(*args)
-        except ValueError:
-            pass  # Of the user's function, or of something to be done for this call.
-        return form.call(*args)
+        except ShardingError:
+            raise
+        except ValueError as error:
+            stopped = error  # By the user's function, or by something to be done for this call.
+        return form.go_on(stopped, *args)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """As a method: with the instance for the first argument."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+from jax.core import Tracer
 from jax.sharding import NamedSharding
 
 from shardpass.diagnostics import Diagnostic, Severity
@@ -67,7 +68,9 @@ def _said(sharding: jax.sharding.Sharding) -> str:
 def misplaced(leaves: Sequence[Any], targets: Sequence[Placed]) -> Iterator[Misplaced]:
     """Those of ``leaves`` that have been put somewhere, and not where the target is."""
     for place, (leaf, target) in enumerate(zip(leaves, targets, strict=True)):
-        if target is None or not isinstance(leaf, jax.Array) or isinstance(leaf, jax.core.Tracer):
+        if target is None or not isinstance(leaf, jax.Array):
             continue
+        if isinstance(leaf, Tracer):
+            continue  # It lies nowhere yet.
         if leaf.committed and not leaf.sharding.is_equivalent_to(target, leaf.ndim):
             yield Misplaced(place, leaf, target)

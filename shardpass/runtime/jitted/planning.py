@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -23,8 +23,18 @@ from shardpass.mlir import (
     result_attributes,
 )
 from shardpass.passes import run_pipeline
+from shardpass.runtime.jitted.decisions import (
+    NoteConstraints,
+    Place,
+    bound,
+    numbered,
+    read_numbers,
+    with_notes,
+)
 from shardpass.runtime.jitted.policy import Policy
 
+#: A program as JAX lowers it, with the user's names for its arguments.
+Relower = Callable[[Any], Any]
 Placed = jax.sharding.Sharding | None
 
 _SETTLE: Final = "change the rule, or reshard the value, or place it on a mesh of Auto axes"
@@ -69,12 +79,14 @@ class Plan:
 
     Attributes:
       boundary: where arguments and results lie.
+      program: the traced function, with constraints on what the plan decides inside it.
       paths: the arguments' names, dotted, as rules see them.
       module: the annotated module.
       diagnostics: what the passes reported.
     """
 
     boundary: Boundary
+    program: Any
     paths: tuple[str, ...]
     module: Module
     diagnostics: tuple[Diagnostic, ...]
@@ -90,29 +102,39 @@ class Plans:
         self._policy = policy
         self._known: weakref.WeakKeyDictionary[Any, dict[Any, Plan]] = weakref.WeakKeyDictionary()
 
-    def plan(self, traced: Any, given: Given) -> Plan:
-        """The plan for ``traced``, a ``jax.stages.Traced``."""
+    def plan(self, traced: Any, given: Given, relower: Relower) -> Plan:
+        """The plan for ``traced``, a ``jax.stages.Traced``; see :func:`derive`."""
         known = self._known.setdefault(traced.jaxpr, {})
         found = known.get(given)
         if found is None:
-            found = known[given] = derive(traced, self._policy, given)
+            found = known[given] = derive(traced, self._policy, given, relower)
         return found
 
 
-def derive(traced: Any, policy: Policy, given: Given) -> Plan:
+def derive(traced: Any, policy: Policy, given: Given, relower: Relower | None = None) -> Plan:
     """Run the pipeline of ``policy`` over a traced function, and read what became of it.
 
     Args:
       traced: a ``jax.stages.Traced`` that keeps unused arguments.
       policy: what to run.
       given: what is settled, and stays as it is.
+      relower: lowers a copy of the traced program with the names of its arguments, for plans that
+        decide about values inside; without it they are not looked for.
 
     Raises:
       ShardingError: what the pipeline reports; ``mesh-mismatch`` for a value that a pass put on
         another mesh; ``rule-conflict`` for a rule that contradicts a type; ``unused-rule``, where
         no rule matches anything.
     """
-    result = run_pipeline(load(traced.lower()), policy.pipeline, **policy.given)
+    notes = NoteConstraints()
+    steps: list[Any] = list(policy.pipeline)
+    if policy.decides_inside and relower is not None:
+        lowered = load(relower(numbered(traced.jaxpr))).clone()
+        read_numbers(lowered)
+        steps = with_notes(steps, notes)
+    else:
+        lowered = load(traced.lower())
+    result = run_pipeline(lowered, steps, **policy.given)
     module = result.module
     # In front of the arguments that a caller sees JAX may put constants.
     arguments = module.arguments[len(module.arguments) - len(given.arguments) :]
@@ -131,7 +153,10 @@ def derive(traced: Any, policy: Policy, given: Given) -> Plan:
         ),
     )
     paths = tuple(value.path for value in arguments)
-    return Plan(boundary, paths, module, (*diagnostics, *reader.diagnostics))
+    program = traced.jaxpr
+    if notes.noted:
+        program = bound(program, reader.decisions(notes.noted))
+    return Plan(boundary, program, paths, module, (*diagnostics, *reader.diagnostics))
 
 
 def settled_types(
@@ -250,18 +275,31 @@ class _Reader:
             for value, entries, own, rank in zip(values, attributes, given, ranks, strict=True)
         )
 
+    def decisions(self, noted: Mapping[Place, TensorSharding]) -> dict[Place, NamedSharding]:
+        """What was decided inside, as constraints say it."""
+        found = {
+            place: self._on_mesh(f"value {place}", layout, None, len(layout.dims))
+            for place, layout in noted.items()
+        }
+        return {place: sharding for place, sharding in found.items() if sharding is not None}
+
     def _named(self, value: EntryValue, entries: ir.DictAttr, rank: int) -> NamedSharding | None:
         if SDY_SHARDING not in entries:
             return None
         layout = self._shardings.read(entries[SDY_SHARDING])
+        return self._on_mesh(str(value), layout, value.path, rank)
+
+    def _on_mesh(
+        self, subject: str, layout: TensorSharding, path: str | None, rank: int
+    ) -> NamedSharding | None:
         if not layout.mesh.axes:
             return None
         if layout.mesh.axes != self._policy.shape.axes:
             raise ShardingError(
                 "mesh-mismatch",
-                f"{value} lies on mesh {layout.mesh.describe()}, and the function's mesh is "
+                f"{subject} lies on mesh {layout.mesh.describe()}, and the function's mesh is "
                 f"{self._policy.shape.describe()}",
-                path=value.path,
+                path=path,
                 help="let the passes and the shardings inside the function use the mesh that "
                 "shardpass.jit was given",
             )
@@ -272,7 +310,7 @@ class _Reader:
             if len(full) < len(dim.axes):
                 # An axis behind a part of one would cut the rest of it in another order.
                 full = full[: [axis.is_full for axis in dim.axes].index(False)]
-                self.diagnostics.append(_in_parts(value, number, layout, full))
+                self.diagnostics.append(_in_parts(subject, path, number, layout, full))
             dims.append(tuple(full))
         while dims and not dims[-1]:
             dims.pop()
@@ -289,15 +327,15 @@ def _entry(names: tuple[str, ...]) -> Any:
 
 
 def _in_parts(
-    value: EntryValue, number: int, layout: TensorSharding, kept: Iterable[str]
+    subject: str, path: str | None, number: int, layout: TensorSharding, kept: Iterable[str]
 ) -> Diagnostic:
     said = ", ".join(f'"{name}"' for name in kept) or "nothing"
     return Diagnostic(
         Severity.WARNING,
         "not-expressible",
-        f"{value}, dimension {number}: the plan cuts it by a part of an axis, which no "
+        f"{subject}, dimension {number}: the plan cuts it by a part of an axis, which no "
         f"PartitionSpec says; it is cut by {said}",
-        path=value.path,
+        path=path,
         notes=(f"the plan is {layout.dims_text()} on mesh {layout.mesh.describe()}",),
         help="fix it by a rule or in_shardings, or split the axis of the mesh into two",
     )
