@@ -31,6 +31,7 @@ _HOMES = {
     "in_child": "child",
     "input_source": "inputs",
     "jit": "jitted",
+    "pjit": "jitted",
     "request_cpu_devices": "devices",
     "run": "running",
 }
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from shardpass.runtime.compile import Executable, compile_module
     from shardpass.runtime.devices import devices_for, request_cpu_devices
     from shardpass.runtime.inputs import InputSource, input_source
-    from shardpass.runtime.jitted import jit
+    from shardpass.runtime.jitted import jit, pjit
     from shardpass.runtime.result import CheckResult, ResultRow
     from shardpass.runtime.running import RunResult, RunRow, run
 
@@ -58,6 +59,7 @@ __all__ = [
     "in_child",
     "input_source",
     "jit",
+    "pjit",
     "request_cpu_devices",
     "run",
 ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -25,6 +24,7 @@ from shardpass.runtime.jitted.planning import (
 )
 from shardpass.runtime.jitted.policy import Policy, is_sharding_leaf
 from shardpass.runtime.jitted.signature import Chosen
+from shardpass.runtime.jitted.telling import warn
 
 #: Whether a function of ``shardpass.jit`` is being traced: those inside it run no passes.
 _inside: Final = jax.make_user_context(False)
@@ -68,7 +68,7 @@ class Settings:
         """Warn the user of something, if he has not been."""
         if key not in self.said:
             self.said.add(key)
-            warnings.warn(text(), stacklevel=2)
+            warn(text())
 
 
 @dataclass(frozen=True)
@@ -123,12 +123,8 @@ class Form:
         """
         return self._apply(_call, args, stopped)
 
-    def lower(self, *args: Any, **options: Any) -> Any:
-        """The ``jax.stages.Lowered`` of a call."""
-        return self._apply(lambda program, given: program.call.lower(*given, **options), args)
-
     def trace(self, *args: Any) -> Any:
-        """The ``jax.stages.Traced`` of a call."""
+        """The ``jax.stages.Traced`` of a call, whose arguments may be shapes."""
         return self._apply(lambda program, given: program.call.trace(*given), args)
 
     def _apply(

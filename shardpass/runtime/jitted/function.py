@@ -8,10 +8,13 @@ from collections.abc import Callable
 from typing import Any
 
 from shardpass.diagnostics import Severity, ShardingError
+from shardpass.report import build_report
+from shardpass.runtime.jitted.ahead import Lowered, Traced
 from shardpass.runtime.jitted.form import Form, Settings
 from shardpass.runtime.jitted.planning import Plan, Plans
 from shardpass.runtime.jitted.policy import Policy, fixed
 from shardpass.runtime.jitted.signature import Chosen, Names, Numbers
+from shardpass.runtime.jitted.telling import show
 
 
 class JitFunction:
@@ -38,6 +41,23 @@ class JitFunction:
         except ValueError as error:
             stopped = error  # By the user's function, or by something to be done for this call.
         return form.go_on(stopped, *args)
+
+    def trace(self, /, *args: Any, **kwargs: Any) -> Traced:
+        """Trace it for arguments of those kinds; shapes will do."""
+        form, args = self._arranged(args, kwargs)
+        return Traced(form.trace(*args))
+
+    def lower(self, /, *args: Any, **kwargs: Any) -> Lowered:
+        """Lower it for arguments of those kinds; shapes will do."""
+        return self.trace(*args, **kwargs).lower()
+
+    def eval_shape(self, /, *args: Any, **kwargs: Any) -> Any:
+        """The kinds of its results; see ``jax.eval_shape``."""
+        return self.trace(*args, **kwargs).out_info
+
+    def clear_cache(self) -> None:
+        """Forget every plan and every compiled program."""
+        self._forms.clear()
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """As a method: with the instance for the first argument."""
@@ -123,6 +143,8 @@ def jit(
 
 
 def _tell(settings: Settings, plan: Plan, report: bool) -> None:
+    if report:
+        show(build_report(plan.module))
     for diagnostic in plan.diagnostics:
         if diagnostic.severity is Severity.WARNING:
             settings.say_once(diagnostic.message, lambda told=diagnostic: str(told))
