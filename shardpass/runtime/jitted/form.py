@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import jax
+import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
 from shardpass.diagnostics import ShardingError
@@ -125,7 +126,12 @@ class Form:
 
     def trace(self, *args: Any) -> Any:
         """The ``jax.stages.Traced`` of a call, whose arguments may be shapes."""
-        return self._apply(lambda program, given: program.call.trace(*given), args)
+        # On several processes JAX lowers for no array of numpy's that is to be cut.
+        shapes = tuple(
+            arg if place in self._static else jax.tree.map(_shape_of_numpy, arg)
+            for place, arg in enumerate(args)
+        )
+        return self._apply(lambda program, given: program.call.trace(*given), shapes)
 
     def _apply(
         self,
@@ -342,8 +348,10 @@ class Form:
         ]
         for one in elsewhere:
             path = program.paths[one.place]
-            self._settings.say_once(("moved", path), lambda one=one, path=path: one.warning(path))
-            leaves[one.place] = one.placed(donated=donated[one.place])
+            if one.moves:
+                say = self._settings.say_once
+                say(("moved", path), lambda one=one, path=path: one.warning(path))
+            leaves[one.place] = one.placed(path, donated=donated[one.place])
         placed = list(args)
         for place, arg in zip(dynamic, jax.tree.unflatten(tree, leaves), strict=True):
             placed[place] = arg
@@ -352,6 +360,10 @@ class Form:
 
 def _call(program: _Program, args: tuple[Any, ...]) -> Any:
     return program.call(*args)
+
+
+def _shape_of_numpy(leaf: Any) -> Any:
+    return _shape(leaf, None) if isinstance(leaf, np.ndarray) else leaf
 
 
 def _shape(leaf: Any, place: Placed) -> jax.ShapeDtypeStruct:

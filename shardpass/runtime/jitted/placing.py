@@ -1,16 +1,24 @@
-"""Arguments that lie elsewhere than a program takes them."""
+"""Arguments that lie elsewhere than a program takes them.
+
+On several processes (``jax.distributed``) ``jax.jit`` refuses arrays of numpy for arguments that
+are cut. Here they become global arrays: as everywhere in JAX, a value that every process makes by
+itself is taken to be the same one in all of them. An array that a process has put on devices of its
+own is another matter: whether it is the whole or this process's part nobody can tell, so it is
+refused.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import jax
+import numpy as np
 from jax.core import Tracer
-from jax.sharding import NamedSharding
+from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
-from shardpass.diagnostics import Diagnostic, Severity
+from shardpass.diagnostics import Diagnostic, Severity, ShardingError
 from shardpass.runtime.jitted.planning import Placed
 
 
@@ -20,17 +28,24 @@ class Misplaced:
 
     Attributes:
       place: its place among the leaves.
-      array: the array as it arrived.
+      array: the array as it arrived; one of numpy has been put nowhere yet.
       target: where it goes.
     """
 
     place: int
-    array: jax.Array
+    array: jax.Array | np.ndarray
     target: jax.sharding.Sharding
+
+    @property
+    def moves(self) -> bool:
+        """Whether it lies on devices already, only on others."""
+        return isinstance(self.array, jax.Array)
 
     @property
     def bytes_moved(self) -> int:
         """How many bytes devices get that they did not hold before, in all."""
+        if not isinstance(self.array, jax.Array):
+            return 0
         shape = self.array.shape
         held = self.array.sharding.devices_indices_map(shape)
         wanted = self.target.devices_indices_map(shape)
@@ -40,12 +55,12 @@ class Misplaced:
         return size * sum(held.get(device) != index for device, index in wanted.items())
 
     def warning(self, path: str) -> str:
-        """What to say of it, where ``path`` is the argument's."""
+        """What to say of it if it moves, where ``path`` is the argument's."""
         return str(
             Diagnostic(
                 Severity.WARNING,
                 "moved",
-                f'argument {self.place} ("{path}") arrives as {_said(self.array.sharding)} and is '
+                f'argument {self.place} ("{path}") arrives as {_said_of(self.array)} and is '
                 f"placed as {_said(self.target)}: {self.bytes_moved:,} bytes move with each call",
                 path=path,
                 help="hand it over as the function's results have it, or place it once before the "
@@ -53,9 +68,35 @@ class Misplaced:
             )
         )
 
-    def placed(self, *, donated: bool) -> jax.Array:
-        """The array where it belongs."""
-        return jax.device_put(self.array, self.target, donate=donated)
+    def placed(self, path: str, *, donated: bool) -> jax.Array:
+        """The array where it belongs.
+
+        Raises:
+          ShardingError: ``process-local`` for an array on this process's devices alone that is to
+            go on those of several processes; ``path`` is what the error calls it.
+        """
+        array = self.array
+        if not isinstance(array, jax.Array):
+            return jax.make_array_from_callback(array.shape, self.target, array.__getitem__)
+        if array.is_fully_addressable and not self.target.is_fully_addressable:
+            raise self._process_local(path)
+        return jax.device_put(array, self.target, donate=donated)
+
+    def _process_local(self, path: str) -> ShardingError:
+        return ShardingError(
+            "process-local",
+            f'argument {self.place} ("{path}") lies on devices of process {jax.process_index()} '
+            f"alone, as {_said_of(self.array)}, and the plan has it on those of all "
+            f"{jax.process_count()} processes, as {_said(self.target)}",
+            path=path,
+            help="make a global array: jax.make_array_from_process_local_data(sharding, data) of "
+            "each process's part; or hand over numpy's array of the whole, the same in every "
+            "process",
+        )
+
+
+def _said_of(array: Any) -> str:
+    return _said(array.sharding)
 
 
 def _said(sharding: jax.sharding.Sharding) -> str:
@@ -66,11 +107,32 @@ def _said(sharding: jax.sharding.Sharding) -> str:
 
 
 def misplaced(leaves: Sequence[Any], targets: Sequence[Placed]) -> Iterator[Misplaced]:
-    """Those of ``leaves`` that have been put somewhere, and not where the target is."""
+    """Those of ``leaves`` that have to be put where the target is before ``jax.jit`` takes them."""
+    shared = next((target for target in targets if _is_shared(target)), None)
     for place, (leaf, target) in enumerate(zip(leaves, targets, strict=True)):
-        if target is None or not isinstance(leaf, jax.Array):
-            continue
-        if isinstance(leaf, Tracer):
-            continue  # It lies nowhere yet.
-        if leaf.committed and not leaf.sharding.is_equivalent_to(target, leaf.ndim):
-            yield Misplaced(place, leaf, target)
+        if target is not None:
+            if _is_misplaced(leaf, target):
+                yield Misplaced(place, leaf, target)
+        elif shared is not None and _is_put_on_own_devices(leaf):
+            yield Misplaced(place, leaf, NamedSharding(shared.mesh, PartitionSpec()))
+
+
+def _is_shared(target: Placed) -> TypeGuard[NamedSharding]:
+    return isinstance(target, NamedSharding) and not target.is_fully_addressable
+
+
+def _is_put_on_own_devices(leaf: Any) -> bool:
+    is_array = isinstance(leaf, jax.Array) and not isinstance(leaf, Tracer)
+    return is_array and leaf.committed and leaf.is_fully_addressable
+
+
+def _is_misplaced(leaf: Any, target: jax.sharding.Sharding) -> bool:
+    if isinstance(leaf, np.ndarray):
+        return not target.is_fully_addressable and not target.is_fully_replicated
+    if not isinstance(leaf, jax.Array) or isinstance(leaf, Tracer):
+        return False  # A tracer lies nowhere yet.
+    if not leaf.committed or leaf.sharding.is_equivalent_to(target, leaf.ndim):
+        return False
+    # On several processes `jax.jit` takes a local array for a replicated argument, as each has it.
+    is_local = isinstance(leaf.sharding, SingleDeviceSharding) and not target.is_fully_addressable
+    return not (is_local and target.is_fully_replicated)
