@@ -78,6 +78,8 @@ SLUGS: Final[dict[str, str]] = {
     "compile-failed": "XLA refused the module",
     "run-failed": "XLA started the program and gave up",
     "process-aborted": "a child process died instead of answering",
+    "process-lost": "one of the processes of a run that died, hangs, or raised something",
+    "processes-differ": "processes of one run that were given different programs",
     "bad-inputs": "inputs that do not fit the module's arguments",
     "not-a-proof": "a comparison that could not have failed",
     "results-differ": "a result that is not the unsharded program's",
