@@ -125,6 +125,7 @@ def _run(request: _Request) -> int:
 
 
 def _run_on_processes(module: Module, devices: int, request: _Request) -> int:
+    from shardpass.runtime import CheckResult
     from shardpass.runtime.processes.group import TIMEOUT, Group
     from shardpass.runtime.processes.running import run_on_processes
 
@@ -149,7 +150,9 @@ def _run_on_processes(module: Module, devices: int, request: _Request) -> int:
     )
     if result is None:
         return 0  # Process 0 says what there is to say.
-    return _tell_check(result, request) if request.check else _tell_run(result, request)
+    if isinstance(result, CheckResult):
+        return _tell_check(result, request)
+    return _tell_run(result, request)
 
 
 def _run_once(module: Module, devices: int, request: _Request) -> int:

@@ -254,13 +254,18 @@ def death(code: int, told: str, who: str = "the child process") -> ShardingError
     lines = [line for line in without_traces(told).splitlines() if not _TRACE.search(line)]
     fatal = [line for line in lines if _FATAL.search(line)]
     quiet = [line for line in lines if not re.match(r"[IW]\d{4} ", line)]
-    last = [_LOG.sub("", line).strip() for line in (fatal or quiet)[-_MOST_LINES:]]
+    last = [without_log(line) for line in (fatal or quiet)[-_MOST_LINES:]]
     return ShardingError(
         "process-aborted",
         f"{who} {how}",
         notes=[line if len(line) <= 300 else f"{line[:300]}..." for line in last],
         help=_STARVED if "Termination timeout" in told else _REMEDIES.get(name, _REMEDY),
     )
+
+
+def without_log(line: str) -> str:
+    """``line`` without what XLA's log puts in front of it."""
+    return _LOG.sub("", line).strip()
 
 
 def _signal_of(code: int) -> str:

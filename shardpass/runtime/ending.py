@@ -23,6 +23,8 @@ _ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
 _PR_SET_PDEATHSIG: Final = 1
 #: Seconds that a child gets to clean up. Inside XLA it does not hear us, and has nothing to clean.
 _GRACE: Final = 1.0
+#: The same for several at once: less, since who ends them may be given no more itself.
+_GRACE_OF_MANY: Final = 0.5
 #: Seconds between two looks, at a child that is ending or a parent that may have.
 _LOOK: Final = 0.02
 _WATCH: Final = 0.5
@@ -207,7 +209,7 @@ def end_all(children: Sequence[Spawned]) -> None:
     running = [child for child in children if child.code is None]
     for child in running:
         os.kill(child.pid, signal.SIGTERM)
-    until = time.monotonic() + _GRACE
+    until = time.monotonic() + _GRACE_OF_MANY
     while any(child.code is None for child in running) and time.monotonic() < until:
         time.sleep(_LOOK)
     for child in running:

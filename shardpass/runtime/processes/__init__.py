@@ -34,11 +34,13 @@ number of its own, and watches its one worker.
 ============== ==================================================================
 ``group``      which processes take part, and how long one may be silent
 ``job``        what they are to do
-``work``       doing it, in a worker
+``joining``    the way into the group, and out of it
+``work``       doing a job, in a worker
 ``meeting``    points that all processes pass together
 ``exchange``   what each process has, in all of them
 ``worker``     a worker as its supervisor holds it
 ``supervisor`` starting them, watching them, ending them
 ``verdict``    which process is lost, from what was seen of each
+``running``    a module in processes that are started for it
 ============== ==================================================================
 """

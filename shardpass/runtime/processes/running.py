@@ -82,4 +82,4 @@ def run_on_processes(
             partitioner=partitioner,
             save=save,
         )
-        return supervise(work, (job,), group, progress)
+        return supervise(work, (job,), group, progress)[0]

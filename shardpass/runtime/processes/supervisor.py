@@ -24,7 +24,7 @@ _SETTLE_RAISED: Final = 3.0
 _MOST: Final = 1.0
 
 
-def supervise(task: Task, arguments: tuple[Any, ...], group: Group, say: Say) -> Any:
+def supervise(task: Task, arguments: tuple[Any, ...], group: Group, say: Say) -> list[Any]:
     """Do a task in the processes of ``group``, as far as they are started here.
 
     No process is left behind, however this ends.
@@ -38,7 +38,7 @@ def supervise(task: Task, arguments: tuple[Any, ...], group: Group, say: Say) ->
       say: is told the steps of the first process here.
 
     Returns:
-      What process 0 found; ``None`` where it is not here.
+      What each process that was started here answered, in their order.
 
     Raises:
       ShardingError: ``process-lost``, with its number, for a process that dies, stops or hangs;
@@ -50,11 +50,10 @@ def supervise(task: Task, arguments: tuple[Any, ...], group: Group, say: Say) ->
             for number in group.numbers_here:
                 workers.append(Worker(task, arguments, group, number))
             _watch(workers, group, say)
-            first = workers[0]
-            first.child.wait()
-            if first.number == 0:
-                pass_on(first.told)
-            return first.result
+            for worker in workers:
+                worker.child.wait()
+            pass_on(workers[0].told)
+            return [worker.result for worker in workers]
         finally:
             end_all([worker.child for worker in workers])
             for worker in workers:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from shardpass.diagnostics import Diagnostic, Severity, ShardingError
-from shardpass.runtime.child import death
+from shardpass.runtime.child import death, without_log
 
 #: What a process says that gives up because of another one: JAX's client, gloo, NCCL.
 _TAKEN_ALONG: Final = re.compile(
@@ -20,8 +20,15 @@ _TAKEN_ALONG: Final = re.compile(
     r"|[Cc]oordination service"
 )
 #: How JAX's client names the process that it misses.
-_MISSED: Final = re.compile(r"\b[Tt]ask (\d+) heartbeat timeout|stopped sending heartbeats\):\s*(\d+)")
-_LEAST_NOTES: Final = 4
+_MISSED: Final = re.compile(
+    r"\b[Tt]ask (\d+) heartbeat timeout|stopped sending heartbeats\):\s*(\d+)"
+)
+_MOST_NOTES: Final = 4
+
+
+def tells_of_another(text: str) -> bool:
+    """Whether who says ``text`` gives up because of another process."""
+    return bool(_TAKEN_ALONG.search(text))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,11 +82,11 @@ class Seen:
         """Whether it failed because of another process."""
         if isinstance(self.error, ShardingError):
             if self.error.slug == "process-lost":
-                return True
-            return bool(_TAKEN_ALONG.search(_text_of(self.error.diagnostics)))
+                return True  # Process 0 waited for it.
+            return tells_of_another(_text_of(self.error.diagnostics))
         if self.error is not None:
-            return bool(_TAKEN_ALONG.search(self.error[0]))
-        return self.has_died and bool(_TAKEN_ALONG.search(self.told))
+            return tells_of_another(self.error[0])
+        return self.has_died and tells_of_another(self.told)
 
 
 def verdict(seen: Sequence[Seen], timeout: float) -> ShardingError:
@@ -129,7 +136,7 @@ def _raised(origins: Sequence[Seen]) -> ShardingError:
         return ShardingError(
             "process-lost",
             f"{first.who} raised {told}",
-            notes=[first.where, *trace.splitlines()[-_LEAST_NOTES:]],
+            notes=[first.where, *trace.splitlines()[-_MOST_NOTES:]],
         )
     texts = [
         _text_of(one.error.diagnostics) if isinstance(one.error, ShardingError) else None
@@ -155,19 +162,17 @@ def _elsewhere(first: Seen, timeout: float) -> ShardingError:
         told = f"{_text_of(first.error.diagnostics)}\n{told}"
     elif first.error is not None:
         told = f"{first.error[0]}\n{told}"
+    notes = [f"{first.who} gave up; {first.where}"]
     missed = [a or b for a, b in _MISSED.findall(told)]
     if missed and missed[0] != str(first.number):
         what = f"process {missed[0]} of {first.count} has not been heard of for {timeout:g} s"
-    elif first.number != 0:
-        what = f"another of {first.count} processes is lost, likely process 0, the coordinator"
     else:
-        what = f"another of {first.count} processes is lost"
-    last = [line for line in told.splitlines() if _TAKEN_ALONG.search(line)]
+        guess = ", likely process 0, the coordinator" if first.number else ""
+        what = f"another of {first.count} processes is lost{guess}"
+        last = [without_log(line) for line in told.splitlines() if tells_of_another(line)]
+        notes += [_short(line) for line in last[:1]]
     return ShardingError(
-        "process-lost",
-        what,
-        notes=[f"{first.who} gave up; {first.where}", *(_short(line) for line in last[:1])],
-        help="its own output says more, where it could say anything",
+        "process-lost", what, notes=notes, help="what that process said itself may say more"
     )
 
 

@@ -10,7 +10,7 @@ from typing import IO, Any, Final
 
 from shardpass.diagnostics import ShardingError
 from shardpass.runtime.child import Say, read, spawn
-from shardpass.runtime.connection import Line, connected
+from shardpass.runtime.connection import connected
 from shardpass.runtime.ending import Spawned
 from shardpass.runtime.processes.group import Group
 from shardpass.runtime.processes.verdict import Seen
@@ -36,9 +36,7 @@ class Worker:
       stopped: seconds that it has been stopped for.
     """
 
-    def __init__(
-        self, task: Task, arguments: tuple[Any, ...], group: Group, number: int
-    ) -> None:
+    def __init__(self, task: Task, arguments: tuple[Any, ...], group: Group, number: int) -> None:
         self.number = number
         self.line, its_line = connected()
         self._errors: IO[bytes] = tempfile.TemporaryFile(prefix="shardpass-")  # noqa: SIM115
