@@ -348,10 +348,10 @@ class Form:
         ]
         for one in elsewhere:
             path = program.paths[one.place]
+            leaves[one.place] = one.placed(path, donated=donated[one.place])
             if one.moves:
                 say = self._settings.say_once
                 say(("moved", path), lambda one=one, path=path: one.warning(path))
-            leaves[one.place] = one.placed(path, donated=donated[one.place])
         placed = list(args)
         for place, arg in zip(dynamic, jax.tree.unflatten(tree, leaves), strict=True):
             placed[place] = arg
