@@ -23,6 +23,8 @@ _TAKEN_ALONG: Final = re.compile(
 _MISSED: Final = re.compile(
     r"\b[Tt]ask (\d+) heartbeat timeout|stopped sending heartbeats\):\s*(\d+)"
 )
+#: How process 0 does.
+_NAMED: Final = re.compile(r"(?:error\[process-lost\]: )?process (\d+) of ")
 _MOST_NOTES: Final = 4
 
 
@@ -81,8 +83,8 @@ class Seen:
     def is_taken_along(self) -> bool:
         """Whether it failed because of another process."""
         if isinstance(self.error, ShardingError):
-            if self.error.slug == "process-lost":
-                return True  # Process 0 waited for it.
+            if _is_lost(self.error):
+                return True  # Process 0 waited for it at a meeting.
             return tells_of_another(_text_of(self.error.diagnostics))
         if self.error is not None:
             return tells_of_another(self.error[0])
@@ -110,10 +112,30 @@ def verdict(seen: Sequence[Seen], timeout: float) -> ShardingError:
         return _lost(stopped[0], f"has been stopped by a signal for {stopped[0].stopped:.0f} s")
     if origins:
         return _raised(origins)
-    silent = [one for one in seen if not one.has_failed and not one.is_done]
-    if silent:
-        return _lost(silent[0], f"does not answer: the others waited {timeout:g} s for it")
+    waited_for = _waited_for(seen, failed)
+    if waited_for is not None:
+        return _lost(waited_for, f"does not answer: the others waited {timeout:g} s for it")
     return _elsewhere(failed[0], timeout)
+
+
+def _waited_for(seen: Sequence[Seen], failed: Sequence[Seen]) -> Seen | None:
+    """Whom those waited for that gave up, if it is one of ``seen``."""
+    by_number = {one.number: one for one in seen}
+    for one in failed:
+        # Process 0 knows for whom it waited at a meeting.
+        named = _NAMED.match(str(one.error)) if _is_lost(one.error) else None
+        if named and int(named[1]) in by_number:
+            return by_number[int(named[1])]
+    silent = [one for one in seen if not one.has_failed and not one.is_done]
+    if not silent and any(one.error is not None for one in failed):
+        # A collective raises an error in those that take part in it. JAX's client may have aborted
+        # who does not, once it missed process 0, which took part.
+        silent = [one for one in failed if one.has_died]
+    return silent[0] if silent else None
+
+
+def _is_lost(error: object) -> bool:
+    return isinstance(error, ShardingError) and error.slug == "process-lost"
 
 
 def _lost(one: Seen, how: str) -> ShardingError:
@@ -157,7 +179,7 @@ def _elsewhere(first: Seen, timeout: float) -> ShardingError:
     """For processes all of which name another one, on another machine."""
     told = first.told
     if isinstance(first.error, ShardingError):
-        if first.error.slug == "process-lost":
+        if _is_lost(first.error):
             return first.error
         told = f"{_text_of(first.error.diagnostics)}\n{told}"
     elif first.error is not None:
