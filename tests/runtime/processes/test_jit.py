@@ -64,4 +64,4 @@ def test_an_array_of_one_process_is_refused(kind: str, argument: str, two: list[
 def test_only_what_moves_is_said_to(two: list[Any]):
     for _, placed in two:
         (moved,) = [text for text in placed["warnings"] if "[moved]" in text]
-        assert 'argument 0 ("a") arrives as P(\'model\',)' in moved
+        assert "argument 0 (\"a\") arrives as P('model',)" in moved

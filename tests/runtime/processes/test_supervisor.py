@@ -60,7 +60,9 @@ def test_what_process_0_says_is_passed_on_without_gloo(capfd: pytest.CaptureFixt
 def test_a_process_that_a_signal_ends(how: str, who: int):
     error = lost(tasks.one_of_them, how, who)
     assert error.slug == "process-lost"
-    assert re.match(rf"process {who} of 3 \(pid \d+\) was ended by {how}$", error.diagnostic.message)
+    assert re.match(
+        rf"process {who} of 3 \(pid \d+\) was ended by {how}$", error.diagnostic.message
+    )
     assert error.diagnostic.notes[0] == 'it was at "wait"'
 
 
@@ -79,6 +81,7 @@ def test_a_process_that_is_stopped():
 
 def test_a_process_that_is_stopped_for_less_is_waited_for(tmp_path: Path):
     """A debugger, or a person with Ctrl-Z."""
+
     def nudge() -> None:
         while not (found := list(tmp_path.iterdir())):
             time.sleep(0.05)

@@ -99,9 +99,7 @@ def place() -> dict[str, Any]:
             "another layout": _blocks(doubled(part), wanted, 2 * value),
             "keys": drawn(keys).sharding.is_equivalent_to(NamedSharding(mesh(), P("data")), 1),
             "one device": _told(lambda: doubled(local)),
-            "own mesh": _told(
-                lambda: doubled(jax.device_put(value, NamedSharding(own, P("own"))))
-            ),
+            "own mesh": _told(lambda: doubled(jax.device_put(value, NamedSharding(own, P("own"))))),
             "open": _told(lambda: added(value, jax.device_put(1.0, jax.local_devices()[0]))),
             "warnings": [str(each.message) for each in caught],
         }
