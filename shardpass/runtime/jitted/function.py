@@ -10,9 +10,10 @@ from typing import Any
 from shardpass.diagnostics import Severity, ShardingError
 from shardpass.report import build_report
 from shardpass.runtime.jitted.ahead import Lowered, Traced
-from shardpass.runtime.jitted.form import Form, Settings
+from shardpass.runtime.jitted.form import Form
 from shardpass.runtime.jitted.planning import Plan, Plans
 from shardpass.runtime.jitted.policy import Policy, fixed
+from shardpass.runtime.jitted.settings import Settings
 from shardpass.runtime.jitted.signature import Chosen, Names, Numbers
 from shardpass.runtime.jitted.telling import show
 
@@ -45,7 +46,7 @@ class JitFunction:
     def trace(self, /, *args: Any, **kwargs: Any) -> Traced:
         """Trace it for arguments of those kinds; shapes will do."""
         form, args = self._arranged(args, kwargs)
-        return Traced(form.trace(*args))
+        return Traced(form.trace(*args), self._settings.policy.has_devices)
 
     def lower(self, /, *args: Any, **kwargs: Any) -> Lowered:
         """Lower it for arguments of those kinds; shapes will do."""
@@ -146,5 +147,6 @@ def _tell(settings: Settings, plan: Plan, report: bool) -> None:
     if report:
         show(build_report(plan.module))
     for diagnostic in plan.diagnostics:
-        if diagnostic.severity is Severity.WARNING:
+        # Not every argument needs a rule: propagation decides, and warns of what it leaves whole.
+        if diagnostic.severity is Severity.WARNING and diagnostic.slug != "unmatched":
             settings.say_once(diagnostic.message, lambda told=diagnostic: str(told))

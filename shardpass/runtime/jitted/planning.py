@@ -285,7 +285,9 @@ class _Reader:
 
     def _named(self, value: EntryValue, entries: ir.DictAttr, rank: int) -> NamedSharding | None:
         if SDY_SHARDING not in entries:
-            return None
+            # What propagation has been past and left alone is whole.
+            spread = self._policy.propagates and value.is_tensor
+            return self._sharding(PartitionSpec()) if spread else None
         layout = self._shardings.read(entries[SDY_SHARDING])
         return self._on_mesh(str(value), layout, value.path, rank)
 
@@ -315,6 +317,9 @@ class _Reader:
         while dims and not dims[-1]:
             dims.pop()
         spec = PartitionSpec(*(_entry(names) for names in dims))
+        return self._sharding(spec)
+
+    def _sharding(self, spec: PartitionSpec) -> NamedSharding:
         return self._policy.sharding(spec, with_types=self._with_types)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 import jax
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
@@ -14,14 +14,13 @@ from shardpass.canon import MeshShape
 from shardpass.diagnostics import ShardingError
 from shardpass.partition_rules import PartitionRules
 from shardpass.passes import Pass
+from shardpass.passes.annotate import Annotate
 from shardpass.passes.pipeline import build
+from shardpass.passes.propagate import Propagate
 from shardpass.passes.units import Step
 from shardpass.runtime.jitted.axis_types import JaxMesh, with_auto_axes
 from shardpass.sharding import Mesh, make_mesh
 from shardpass.sharding.conversion import as_mesh_shape
-
-_BY_RULES: Final = "sp-annotate"
-_PROPAGATION: Final = "sp-propagate"
 
 
 @dataclass(frozen=True)
@@ -55,18 +54,23 @@ class Policy:
         held = jax_mesh(mesh)
         found = None if rules is None else PartitionRules.of(rules, mesh=as_mesh_shape(held))
         if pipeline is None:
-            pipeline = [_BY_RULES, _PROPAGATION] if found else [_PROPAGATION]
+            pipeline = [Annotate, Propagate] if found else [Propagate]
         return cls(held, found, tuple(build(pipeline)))
 
     def by_rules_alone(self) -> Policy:
         """The same without propagation and passes of the user's."""
-        steps = build([_BY_RULES]) if self.rules else []
+        steps = build([Annotate]) if self.rules else []
         return dataclasses.replace(self, pipeline=tuple(steps))
 
     @property
     def shape(self) -> MeshShape:
         """The names and sizes of the mesh's axes."""
         return as_mesh_shape(self.mesh)
+
+    @property
+    def has_devices(self) -> bool:
+        """Whether there is something to compile for."""
+        return not isinstance(self.mesh, AbstractMesh)
 
     @property
     def given(self) -> dict[str, Any]:
@@ -77,12 +81,16 @@ class Policy:
         return {"rules": self.rules, "mesh": self.shape if takes_mesh else None}
 
     @property
+    def propagates(self) -> bool:
+        """Whether the plan settles every value."""
+        return any(isinstance(step, Propagate) for step in self.pipeline)
+
+    @property
     def decides_inside(self) -> bool:
         """Whether a plan may speak of values that are neither arguments nor results."""
         if self.rules is not None and self.rules.has_op_rules:
             return True
-        names = {step.name if isinstance(step, Pass) else step for step in self.pipeline}
-        return not names <= {_BY_RULES, _PROPAGATION}
+        return not all(isinstance(step, (Annotate, Propagate)) for step in self.pipeline)
 
     def sharding(self, spec: Any, *, with_types: bool = False) -> NamedSharding:
         """``spec`` on the mesh, whose axes are ``Auto`` unless the values have types."""
