@@ -21,6 +21,8 @@ from typing import Any, TypeVar
 import jax
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
+from shardpass.diagnostics import ShardingError
+
 JaxMesh = jax.sharding.Mesh | AbstractMesh
 _AnyMesh = TypeVar("_AnyMesh", jax.sharding.Mesh, AbstractMesh)
 
@@ -89,6 +91,33 @@ def open_context() -> Iterator[None]:
         return
     with jax.sharding.use_abstract_mesh(with_auto_axes(mesh)):
         yield
+
+
+def manual_axes(mesh: JaxMesh) -> frozenset[str]:
+    """The axes of ``mesh`` over which a ``shard_map`` goes on around this."""
+    return frozenset(jax.sharding.get_abstract_mesh().manual_axes) & frozenset(mesh.axis_names)
+
+
+def inside_manual(
+    place: jax.sharding.Sharding, mesh: AbstractMesh, manual: frozenset[str], subject: str
+) -> jax.sharding.Sharding:
+    """``place`` as a constraint inside a ``shard_map`` over ``manual``, on its mesh.
+
+    Raises:
+      ShardingError: ``not-supported``, where it speaks of those axes.
+    """
+    assert isinstance(place, NamedSharding)
+    for entry in place.spec:
+        names = (entry,) if isinstance(entry, str) else tuple(entry or ())
+        if taken := manual.intersection(names):
+            raise ShardingError(
+                "not-supported",
+                f"{subject} is to be cut over {', '.join(sorted(taken))}, and the function is "
+                "called inside a shard_map over it",
+                help="inside, each device has its own block: call it outside, or cut over the "
+                "other axes of the mesh",
+            )
+    return NamedSharding(mesh, place.spec)
 
 
 def _type_of(place: jax.sharding.Sharding | None, mesh: JaxMesh) -> NamedSharding:

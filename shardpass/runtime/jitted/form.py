@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import jax
+from jax.core import Tracer
 
+from shardpass.compat.jit_cache import known_calls
 from shardpass.diagnostics import ShardingError
 from shardpass.runtime.jitted.axis_types import typed
 from shardpass.runtime.jitted.placing import Misplaced, misplaced
@@ -57,7 +59,12 @@ class Form:
         #: Takes arguments wherever they lie, and ends in the plan for them.
         self._open = _Program(self._jit(None, Boundary()), Boundary())
         self._program = self._open
+        #: Calls the function where nothing has to be done for it, at JAX's own speed. A
+        #: ``ValueError`` may say that something has.
         self.current: Callable[..., Any] = self._open.call
+        #: The ``jax.jit`` that this goes to, and how many kinds of calls to it were checked.
+        self.program: Any = self._open.call
+        self.checked_calls = 0
 
     def go_on(self, stopped: ValueError, *args: Any) -> Any:
         """Do what has to be done for a call at which ``current`` stopped, and call.
@@ -65,7 +72,44 @@ class Form:
         Raises:
           ValueError: ``stopped``, where it is no matter of where arguments lie.
         """
-        return self._apply(_call, args, stopped)
+        found = self._apply(_call, args, stopped)
+        self.check(args)
+        return found
+
+    def check(self, args: tuple[Any, ...]) -> None:
+        """Refuse a new kind of call that JAX would not bear a second time.
+
+        JAX places arguments on the devices of a mesh in another order when it first meets them. Its
+        C++ code does not when it meets them again: jaxlib 0.10 crashes, 0.12 has XLA refuse them.
+
+        Raises:
+          ShardingError: ``device-order``.
+        """
+        for one in self._misplaced(self._program, args):
+            try:
+                one.refuse(self._program.paths[one.place])
+            except ShardingError:
+                self.program.clear_cache()
+                self.checked_calls = 0
+                raise
+        self.checked_calls = known_calls(self.program)
+
+    def refuse_deleted(self, error: RuntimeError, args: tuple[Any, ...]) -> None:
+        """Say which argument it is where ``error`` is about one that was donated before.
+
+        Raises:
+          ShardingError: ``deleted``.
+        """
+        for place, leaf in enumerate(jax.tree.leaves(self._tracing.dynamic(args))):
+            if isinstance(leaf, jax.Array) and not isinstance(leaf, Tracer) and leaf.is_deleted():
+                paths = self._program.paths
+                path = paths[place] if place < len(paths) else f"leaf {place}"
+                raise ShardingError(
+                    "deleted",
+                    f'argument {place} ("{path}") was donated to an earlier call, and is gone',
+                    path=path,
+                    help="go on with the result that took its place, or do not donate it",
+                ) from error
 
     def trace(self, *args: Any) -> Any:
         """The ``jax.stages.Traced`` of a call, whose arguments may be shapes."""
@@ -78,6 +122,7 @@ class Form:
         stopped: ValueError | None = None,
     ) -> Any:
         program = self._program
+        refusal: ValueError | None = None
         for _ in range(_MOST_CHANGES):
             if stopped is None:
                 try:
@@ -88,12 +133,13 @@ class Form:
                     stopped = error
             if isinstance(stopped, AnotherBoundaryError):
                 program = self._switch(stopped)
-            elif hasattr(stopped, _INSIDE) or program is self._open:
+            elif hasattr(stopped, _INSIDE) or program is self._open or refusal is not None:
                 raise stopped
-            elif not (elsewhere := self._misplaced(program, args)):
-                program = self._open  # Their shapes do not fit the boundary.
-            elif any(typed(one.array) for one in elsewhere):
-                program = self._open
+            elif not (elsewhere := self._misplaced(program, args)) or any(
+                typed(one.array) for one in elsewhere
+            ):
+                # Their shapes or types may ask for another plan.
+                program, refusal = self._open, stopped
             else:
                 args = self._placed(program, args, elsewhere)
             stopped = None
@@ -107,7 +153,8 @@ class Form:
             program = self._programs[key] = _Program(call, found.plan.boundary, found.plan.paths)
             self._settings.on_plan(found.plan)
         self._program = program
-        self.current = program.call
+        self.current = self.program = program.call
+        self.checked_calls = known_calls(program.call)
         return program
 
     def _jit(self, trees: tuple[Any, Any] | None, boundary: Boundary) -> Any:
@@ -161,6 +208,7 @@ class Form:
         ]
         for one in elsewhere:
             path = program.paths[one.place]
+            one.refuse(path)
             self._settings.say_once(("moved", path), lambda one=one, path=path: one.warning(path))
             leaves[one.place] = one.placed(donated=donated[one.place])
         placed = list(args)

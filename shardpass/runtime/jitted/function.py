@@ -7,6 +7,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from shardpass.compat.jit_cache import known_calls
 from shardpass.diagnostics import Severity, ShardingError
 from shardpass.report import build_report
 from shardpass.runtime.jitted.ahead import Lowered, Traced
@@ -36,11 +37,17 @@ class JitFunction:
         else:
             form = self._forms.get(len(args)) or self._form(len(args), ())
         try:
-            return form.current(*args)
+            found = form.current(*args)
+            if known_calls(form.program) != form.checked_calls:
+                form.check(args)
+            return found
         except ShardingError:
             raise
         except ValueError as error:
             stopped = error  # By the user's function, or by something to be done for this call.
+        except RuntimeError as error:
+            form.refuse_deleted(error, args)
+            raise
         return form.go_on(stopped, *args)
 
     def trace(self, /, *args: Any, **kwargs: Any) -> Traced:
@@ -125,6 +132,11 @@ def jit(
     if function is None:
         options = {name: value for name, value in locals().items() if name != "function"}
         return functools.partial(jit, **options)
+    if not callable(function):
+        raise ShardingError(
+            "abstract-type",
+            f"jit takes a function, not {function!r} of type {type(function).__name__}",
+        )
     policy = Policy.of(mesh, rules, pipeline)
     options = {"keep_unused": keep_unused, "inline": inline, "compiler_options": compiler_options}
     settings = Settings(

@@ -14,6 +14,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from shardpass.canon import TensorSharding
 from shardpass.diagnostics import Diagnostic, Severity, ShardingError
 from shardpass.mlir import (
+    MHLO_SHARDING,
     SDY_SHARDING,
     EntryValue,
     Module,
@@ -103,11 +104,17 @@ class Plans:
         self._known: weakref.WeakKeyDictionary[Any, dict[Any, Plan]] = weakref.WeakKeyDictionary()
 
     def plan(self, traced: Any, given: Given, relower: Relower) -> Plan:
-        """The plan for ``traced``, a ``jax.stages.Traced``; see :func:`derive`."""
+        """The plan for ``traced``, a ``jax.stages.Traced``; see :func:`derive`.
+
+        Raises:
+          ShardingError: as there; ``unused-rule``, where no rule matches anything.
+        """
         known = self._known.setdefault(traced.jaxpr, {})
         found = known.get(given)
         if found is None:
-            found = known[given] = derive(traced, self._policy, given, relower)
+            found = derive(traced, self._policy, given, relower)
+            _refuse_useless(self._policy, found.diagnostics)
+            known[given] = found
         return found
 
 
@@ -123,8 +130,9 @@ def derive(traced: Any, policy: Policy, given: Given, relower: Relower | None = 
 
     Raises:
       ShardingError: what the pipeline reports; ``mesh-mismatch`` for a value that a pass put on
-        another mesh; ``rule-conflict`` for a rule that contradicts a type; ``unused-rule``, where
-        no rule matches anything.
+        another mesh; ``rule-conflict`` for a rule that contradicts a type; ``not-supported`` for
+        ordered effects, which JAX has on one device alone; ``bad-pipeline`` for one that ends in
+        GSPMD's notation.
     """
     notes = NoteConstraints()
     steps: list[Any] = list(policy.pipeline)
@@ -136,6 +144,7 @@ def derive(traced: Any, policy: Policy, given: Given, relower: Relower | None = 
         lowered = load(traced.lower())
     result = run_pipeline(lowered, steps, **policy.given)
     module = result.module
+    _check_arguments(module)
     # In front of the arguments that a caller sees JAX may put constants.
     arguments = module.arguments[len(module.arguments) - len(given.arguments) :]
     diagnostics = _settled(result.diagnostics, given, [value.path for value in arguments])
@@ -157,6 +166,22 @@ def derive(traced: Any, policy: Policy, given: Given, relower: Relower | None = 
     if notes.noted:
         program = bound(program, reader.decisions(notes.noted))
     return Plan(boundary, program, paths, module, (*diagnostics, *reader.diagnostics))
+
+
+def _check_arguments(module: Module) -> None:
+    if not all(value.is_tensor for value in module.arguments):
+        raise ShardingError(
+            "not-supported",
+            "the function has ordered effects, which JAX has on one device alone",
+            help="leave out ordered=True of its prints and callbacks",
+        )
+    main = module.main
+    if any(MHLO_SHARDING in e for e in (*argument_attributes(main), *result_attributes(main))):
+        raise ShardingError(
+            "bad-pipeline",
+            "the pipeline ends in GSPMD's notation, and a plan is read in Shardy's",
+            help='leave out sp-export-mhlo; as_text(notation="mhlo") shows what it would say',
+        )
 
 
 def settled_types(
@@ -205,12 +230,7 @@ def _contradiction(place: int, path: str, kind: Any, spec: Any) -> Diagnostic:
     )
 
 
-def refuse_useless(policy: Policy, diagnostics: Iterable[Diagnostic]) -> None:
-    """Refuse rules that matched nothing at all.
-
-    Raises:
-      ShardingError: ``unused-rule``.
-    """
+def _refuse_useless(policy: Policy, diagnostics: Iterable[Diagnostic]) -> None:
     unused = [d for d in diagnostics if d.slug == "unused-rule"]
     if policy.rules is not None and unused and len(unused) == len(policy.rules.rules):
         raise ShardingError(

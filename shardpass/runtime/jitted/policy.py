@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import jax
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
 from shardpass.canon import MeshShape
+from shardpass.compat.lowering import device_assignment
 from shardpass.diagnostics import ShardingError
 from shardpass.partition_rules import PartitionRules
 from shardpass.passes import Pass
@@ -21,6 +22,9 @@ from shardpass.passes.units import Step
 from shardpass.runtime.jitted.axis_types import JaxMesh, with_auto_axes
 from shardpass.sharding import Mesh, make_mesh
 from shardpass.sharding.conversion import as_mesh_shape
+
+#: More device ids than anybody compares by eye.
+_MOST_DEVICES: Final = 16
 
 
 @dataclass(frozen=True)
@@ -123,11 +127,14 @@ def fixed(given: Any, policy: Policy, what: str) -> Any:
     """Shardings as the user gave them, with a spec meaning one on the mesh; ``None`` stays open.
 
     Raises:
-      ShardingError: ``abstract-type``.
+      ShardingError: ``abstract-type``; ``device-order``, ``mesh-mismatch`` for other devices.
     """
 
     def one(leaf: Any) -> Any:
-        if leaf is None or isinstance(leaf, jax.sharding.Sharding):
+        if leaf is None:
+            return None
+        if isinstance(leaf, jax.sharding.Sharding):
+            check_devices(leaf, policy.mesh, what)
             return leaf
         if isinstance(leaf, PartitionSpec):
             return policy.sharding(leaf)
@@ -138,6 +145,36 @@ def fixed(given: Any, policy: Policy, what: str) -> Any:
         )
 
     return jax.tree.map(one, given, is_leaf=is_sharding_leaf)
+
+
+def check_devices(sharding: jax.sharding.Sharding, mesh: JaxMesh, what: str) -> None:
+    """Refuse a sharding of other devices than those of ``mesh``, or of those in another order.
+
+    Raises:
+      ShardingError: ``device-order``, with both orders; ``mesh-mismatch``.
+    """
+    if isinstance(mesh, AbstractMesh) or isinstance(getattr(sharding, "mesh", None), AbstractMesh):
+        return
+    own, other = list(mesh.devices.flat), list(device_assignment(sharding))
+    if own == other:
+        return
+    slug, which = ("device-order", "the devices in another order")
+    if set(own) != set(other):
+        slug, which = ("mesh-mismatch", "other devices")
+    raise ShardingError(
+        slug,
+        f"{what} is on {which} than the mesh of the function",
+        notes=(f"the mesh has {ids_of(own)}", f"{what} has {ids_of(other)}"),
+        help="make its mesh of the same devices in the same order",
+    )
+
+
+def ids_of(devices: Sequence[Any]) -> str:
+    """``cpu devices 0, 1, 2``."""
+    shown = ", ".join(str(device.id) for device in devices[:_MOST_DEVICES])
+    more = len(devices) - _MOST_DEVICES
+    platform = devices[0].platform if devices else "no"
+    return f"{platform} devices {shown}" + (f" and {more} more" if more > 0 else "")
 
 
 def is_sharding_leaf(value: Any) -> bool:

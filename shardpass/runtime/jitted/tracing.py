@@ -11,7 +11,14 @@ import jax
 from jax.extend.core import jaxpr_as_fun
 
 from shardpass.diagnostics import ShardingError
-from shardpass.runtime.jitted.axis_types import open_context, open_sharding, opened, typed
+from shardpass.runtime.jitted.axis_types import (
+    inside_manual,
+    manual_axes,
+    open_context,
+    open_sharding,
+    opened,
+    typed,
+)
 from shardpass.runtime.jitted.planning import (
     Boundary,
     Given,
@@ -25,6 +32,8 @@ from shardpass.runtime.jitted.settings import Settings
 
 #: Whether a function of ``shardpass.jit`` is being traced: those inside it run no passes.
 _inside: Final = jax.make_user_context(False)
+
+_NO_MESH: Final = jax.sharding.AbstractMesh((), ())
 
 #: Stands for ``None`` among shardings.
 _OPEN: Final = object()
@@ -63,6 +72,8 @@ class Tracing:
           AnotherBoundaryError: if the plan has another.
         """
         leaves, in_tree = jax.tree.flatten(self.dynamic(args))
+        if manual := manual_axes(self._settings.policy.mesh):
+            return self._in_manual_computation(args, leaves, manual)
         fixed = self._fixed(args)
         is_nested = _inside.value
         with _inside(True):
@@ -79,6 +90,42 @@ class Tracing:
                 results = opened(_between_constraints(plan), leaves, plan.boundary.results)
         return jax.tree.unflatten(out_tree, results)
 
+    def _in_manual_computation(
+        self, args: tuple[Any, ...], leaves: Sequence[Any], manual: frozenset[str]
+    ) -> Any:
+        """The function on blocks of its arguments, inside a ``shard_map`` over some of the axes.
+
+        Modules of single blocks are nobody's plan: rules alone hold, over the other axes.
+        """
+        mesh = jax.sharding.get_abstract_mesh()
+        by_rules = self._by_rules(args, leaves)
+        places = [
+            None
+            if place is None
+            else inside_manual(place, mesh, manual, f'argument {n} ("{path}")')
+            for n, (place, path) in enumerate(
+                zip(by_rules.boundary.arguments, by_rules.paths, strict=True)
+            )
+        ]
+        placed = iter(
+            leaf if place is None else jax.lax.with_sharding_constraint(leaf, place)
+            for leaf, place in zip(leaves, places, strict=True)
+        )
+        positional = [
+            arg if n in self._static else jax.tree.map(lambda _: next(placed), arg)
+            for n, arg in enumerate(args)
+        ]
+        named = dict(zip(self._names, positional[self._count :], strict=True))
+        with _inside(True):
+            return self._settings.function(*positional[: self._count], **named)
+
+    def _by_rules(self, args: tuple[Any, ...], leaves: Sequence[Any]) -> Plan:
+        """What the rules alone say of the arguments."""
+        with jax.sharding.use_abstract_mesh(_NO_MESH):
+            traced = self._traced(self._nothing, args, leaves, [None] * len(leaves))
+            open_to_all = Given(Boundary((None,) * len(leaves)))
+            return derive(traced, self._settings.policy.by_rules_alone(), open_to_all)
+
     def _plan(
         self,
         args: tuple[Any, ...],
@@ -90,7 +137,7 @@ class Tracing:
     ) -> tuple[Plan, Any]:
         """The plan, and the tree of the results."""
         traced = self._traced(self._planner, args, leaves, types or fixed)
-        results = _broadcast(self._settings.out_shardings, traced.out_info)
+        results = _broadcast(self._settings.out_shardings, traced.out_info, "out_shardings")
 
         def relower(program: Any) -> Any:
             return self._relowered(program, traced, args, types or fixed)
@@ -108,9 +155,7 @@ class Tracing:
         found = [typed(leaf) for leaf in leaves]
         if not any(found):
             return ()
-        traced = self._traced(self._nothing, args, leaves, [None] * len(leaves))
-        open_to_all = Given(Boundary((None,) * len(leaves)))
-        by_rules = derive(traced, self._settings.policy.by_rules_alone(), open_to_all)
+        by_rules = self._by_rules(args, leaves)
         return settled_types(fixed, found, by_rules, self._settings.policy)
 
     def _traced(
@@ -184,7 +229,7 @@ class Tracing:
             if place not in self._static
         ]
         return (
-            *_broadcast(self._settings.in_shardings, by_place),
+            *_broadcast(self._settings.in_shardings, by_place, "in_shardings"),
             *[None] * len(jax.tree.leaves(by_name)),
         )
 
@@ -235,7 +280,7 @@ def _with_types(leaves: Sequence[Any], types: Sequence[Placed]) -> list[Any]:
     ]
 
 
-def _broadcast(prefix: Any, tree: Any) -> tuple[Placed, ...]:
+def _broadcast(prefix: Any, tree: Any, what: str) -> tuple[Placed, ...]:
     """A tree of shardings, leaf by leaf of ``tree``.
 
     Raises:
@@ -248,7 +293,10 @@ def _broadcast(prefix: Any, tree: Any) -> tuple[Placed, ...]:
     try:
         full = jax.tree.broadcast(prefix, tree)
     except ValueError as error:
+        said = str(error).replace("broadcast_prefix prefix_tree", what)
         raise ShardingError(
-            "bad-argument", f"the given shardings do not fit the values: {error}"
+            "bad-argument",
+            f"{what} does not fit the function: {said}",
+            help="give a tree of shardings like the values, or one sharding for a branch of them",
         ) from error
     return tuple(None if leaf is _OPEN else leaf for leaf in jax.tree.leaves(full))
