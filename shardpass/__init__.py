@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from shardpass.report import visualize as visualize
     from shardpass.runtime import check as check
     from shardpass.runtime import compile_module as compile_module
+    from shardpass.runtime import constrain as constrain
     from shardpass.runtime import jit as jit
     from shardpass.runtime import pjit as pjit
     from shardpass.runtime import request_cpu_devices as request_cpu_devices
@@ -70,6 +71,7 @@ _LAYER_OF = {
     "build_report": "report",
     "check": "runtime",
     "compile_module": "runtime",
+    "constrain": "runtime",
     "explain_difference": "sharding",
     "jit": "runtime",
     "load": "mlir",
@@ -105,6 +107,7 @@ __all__ = [
     "build_report",
     "check",
     "compile_module",
+    "constrain",
     "explain_difference",
     "jit",
     "load",

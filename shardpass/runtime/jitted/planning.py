@@ -147,7 +147,8 @@ def derive(traced: Any, policy: Policy, given: Given, relower: Relower | None = 
     _check_arguments(module)
     # In front of the arguments that a caller sees JAX may put constants.
     arguments = module.arguments[len(module.arguments) - len(given.arguments) :]
-    diagnostics = _settled(result.diagnostics, given, [value.path for value in arguments])
+    paths = tuple(value.path for value in arguments)
+    diagnostics = _settled(_used(policy, result.diagnostics), given, paths)
     reader = _Reader(policy, Shardings(module.root), with_types=given.has_types)
     main = module.main
     boundary = Boundary(
@@ -161,7 +162,6 @@ def derive(traced: Any, policy: Policy, given: Given, relower: Relower | None = 
             module.results, result_attributes(main), given.fixed.results, _ranks(traced.out_avals)
         ),
     )
-    paths = tuple(value.path for value in arguments)
     program = traced.jaxpr
     if notes.noted:
         program = bound(program, reader.decisions(notes.noted))
@@ -240,6 +240,17 @@ def _refuse_useless(policy: Policy, diagnostics: Iterable[Diagnostic]) -> None:
             help="a path is spelt like state.params.fc.kernel: the argument's name, then the keys; "
             "fn.lower(...).report() shows them all",
         )
+
+
+def _used(policy: Policy, diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
+    """``diagnostics`` without rules that were looked up by a name and match no path."""
+    rules = policy.rules
+    by_name = [] if rules is None else [rules.describe(place) for place in policy.used_by_name]
+    return [
+        one
+        for one in diagnostics
+        if one.slug != "unused-rule" or not any(one.message.startswith(r) for r in by_name)
+    ]
 
 
 def _settled(

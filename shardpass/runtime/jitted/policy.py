@@ -35,11 +35,13 @@ class Policy:
       mesh: JAX's own mesh, with devices or without.
       rules: the partition rules, over that mesh; ``None`` for none.
       pipeline: the passes that derive a plan.
+      used_by_name: the places of the rules that :func:`shardpass.constrain` has looked up.
     """
 
     mesh: JaxMesh
     rules: PartitionRules | None
     pipeline: tuple[Step, ...] = field(repr=False)
+    used_by_name: set[int] = field(default_factory=set, repr=False, compare=False)
 
     @classmethod
     def of(cls, mesh: Any, rules: Any = None, pipeline: Any = None) -> Policy:
@@ -99,6 +101,11 @@ class Policy:
     def sharding(self, spec: Any, *, with_types: bool = False) -> NamedSharding:
         """``spec`` on the mesh, whose axes are ``Auto`` unless the values have types."""
         return NamedSharding(self.mesh if with_types else with_auto_axes(self.mesh), spec)
+
+
+#: The policy of the function of ``shardpass.jit`` that is being traced. JAX takes it into the keys
+#: of its caches.
+current_policy: Final = jax.make_user_context(None)
 
 
 def jax_mesh(mesh: Any) -> JaxMesh:

@@ -27,11 +27,8 @@ from shardpass.runtime.jitted.planning import (
     derive,
     settled_types,
 )
-from shardpass.runtime.jitted.policy import is_sharding_leaf
+from shardpass.runtime.jitted.policy import current_policy, is_sharding_leaf
 from shardpass.runtime.jitted.settings import Settings
-
-#: Whether a function of ``shardpass.jit`` is being traced: those inside it run no passes.
-_inside: Final = jax.make_user_context(False)
 
 _NO_MESH: Final = jax.sharding.AbstractMesh((), ())
 
@@ -75,8 +72,8 @@ class Tracing:
         if manual := manual_axes(self._settings.policy.mesh):
             return self._in_manual_computation(args, leaves, manual)
         fixed = self._fixed(args)
-        is_nested = _inside.value
-        with _inside(True):
+        is_nested = current_policy.value is not None
+        with current_policy(self._settings.policy):
             types = self._types(args, leaves, fixed)
             with contextlib.nullcontext() if types else open_context():
                 plan, out_tree = self._plan(args, leaves, fixed, types, is_nested=is_nested)
@@ -116,7 +113,7 @@ class Tracing:
             for n, arg in enumerate(args)
         ]
         named = dict(zip(self._names, positional[self._count :], strict=True))
-        with _inside(True):
+        with current_policy(self._settings.policy):
             return self._settings.function(*positional[: self._count], **named)
 
     def _by_rules(self, args: tuple[Any, ...], leaves: Sequence[Any]) -> Plan:

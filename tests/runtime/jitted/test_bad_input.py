@@ -8,14 +8,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
 
 import shardpass
 from shardpass import ShardingError
 from tests.runtime.jitted.steps import mesh_of, placed, same
 
 X = np.arange(8, dtype=np.float32)
-ON_X = [("^x$", PartitionSpec("data"))]
+ON_X = [("^x$", P("data"))]
 TURNED = Mesh(mesh_of().devices[::-1], ("data", "model"))
 
 
@@ -32,18 +33,24 @@ def refused(slug: str, says: str, call: Any, *args: Any) -> ShardingError:
 
 class TestWhenItIsDecorated:
     def test_meshes(self):
-        refused("not-enough-devices", "needs 16 devices, there are 8",
-                lambda: shardpass.jit(double, mesh={"data": 16}))  # fmt: skip
+        refused(
+            "not-enough-devices",
+            "needs 16 devices, there are 8",
+            lambda: shardpass.jit(double, mesh={"data": 16}),
+        )
         refused("abstract-type", "mesh is None", lambda: shardpass.jit(double, mesh=None))
 
     def test_rules_and_pipelines(self):
         mesh = mesh_of()
-        refused("unknown-axis", '"no" is not an axis of the mesh data=2, model=4',
-                lambda: shardpass.jit(double, mesh=mesh, rules=[("x", PartitionSpec("no"))]))  # fmt: skip
+        refused(
+            "unknown-axis",
+            '"no" is not an axis of the mesh data=2, model=4',
+            lambda: shardpass.jit(double, mesh=mesh, rules=[("x", P("no"))]),
+        )
         refused(
             "bad-regex",
             "missing",
-            lambda: shardpass.jit(double, mesh=mesh, rules=[("(", PartitionSpec())]),
+            lambda: shardpass.jit(double, mesh=mesh, rules=[("(", P())]),
         )
         refused(
             "unreadable",
@@ -72,30 +79,36 @@ class TestWhenItIsDecorated:
             "device-order",
             "in_shardings is on the devices in another order than the mesh of the function",
             lambda: shardpass.jit(
-                double, mesh=mesh_of(), in_shardings=NamedSharding(TURNED, PartitionSpec("data"))
+                double, mesh=mesh_of(), in_shardings=NamedSharding(TURNED, P("data"))
             ),
         )
         assert found.diagnostic.notes == (
             "the mesh has cpu devices 0, 1, 2, 3, 4, 5, 6, 7",
             "in_shardings has cpu devices 4, 5, 6, 7, 0, 1, 2, 3",
         )
-        four = NamedSharding(Mesh(np.array(jax.devices()[:4]), ("data",)), PartitionSpec("data"))
-        refused("mesh-mismatch", "out_shardings is on other devices",
-                lambda: shardpass.jit(double, mesh=mesh_of(), out_shardings=four))  # fmt: skip
+        four = NamedSharding(Mesh(np.array(jax.devices()[:4]), ("data",)), P("data"))
+        refused(
+            "mesh-mismatch",
+            "out_shardings is on other devices",
+            lambda: shardpass.jit(double, mesh=mesh_of(), out_shardings=four),
+        )
 
     def test_what_is_no_sharding(self):
-        refused("abstract-type", "in_shardings holds 'data' of type str",
-                lambda: shardpass.jit(double, mesh=mesh_of(), in_shardings="data"))  # fmt: skip
+        refused(
+            "abstract-type",
+            "in_shardings holds 'data' of type str",
+            lambda: shardpass.jit(double, mesh=mesh_of(), in_shardings="data"),
+        )
 
 
 class TestWhenItIsCalled:
     def test_rules_that_match_nothing(self):
-        f = shardpass.jit(double, mesh=mesh_of(), rules=[("^y$", PartitionSpec("data"))])
+        f = shardpass.jit(double, mesh=mesh_of(), rules=[("^y$", P("data"))])
         found = refused("unused-rule", "no rule matches any argument, result or op", f, X)
         assert found.diagnostic.notes == ('rule 1: match = "^y$", spec = ["data"] matched nothing',)
 
     def test_a_rule_among_others_that_matches_nothing_is_a_warning(self):
-        f = shardpass.jit(double, mesh=mesh_of(), rules=[*ON_X, ("^y$", PartitionSpec("data"))])
+        f = shardpass.jit(double, mesh=mesh_of(), rules=[*ON_X, ("^y$", P("data"))])
         with pytest.warns(UserWarning, match="rule 2.* matched nothing") as said:
             f(X)
         assert said[0].filename == __file__
@@ -113,7 +126,7 @@ class TestWhenItIsCalled:
     def test_devices_in_another_order(self):
         """JAX itself takes them once, and then crashes (jaxlib 0.10) or has XLA refuse them."""
         f = shardpass.jit(double, mesh=mesh_of(), rules=ON_X)
-        turned = jax.device_put(X, NamedSharding(TURNED, PartitionSpec("data")))
+        turned = jax.device_put(X, NamedSharding(TURNED, P("data")))
         for _ in range(3):
             found = refused(
                 "device-order",
@@ -143,8 +156,12 @@ class TestWhenItIsCalled:
             jax.debug.print("{x}", x=x.sum(), ordered=True)
             return x
 
-        refused("not-supported", "ordered effects, which JAX has on one device alone",
-                shardpass.jit(told, mesh=mesh_of(), rules=ON_X), X)  # fmt: skip
+        refused(
+            "not-supported",
+            "ordered effects, which JAX has on one device alone",
+            shardpass.jit(told, mesh=mesh_of(), rules=ON_X),
+            X,
+        )
 
     def test_a_plan_in_gspmds_notation(self):
         f = shardpass.jit(
@@ -153,9 +170,7 @@ class TestWhenItIsCalled:
         refused("bad-pipeline", "ends in GSPMD's notation", f, X)
 
     def test_shardings_that_do_not_fit_the_arguments(self):
-        f = shardpass.jit(
-            double, mesh=mesh_of(), in_shardings=(PartitionSpec("data"), PartitionSpec("data"))
-        )
+        f = shardpass.jit(double, mesh=mesh_of(), in_shardings=(P("data"), P("data")))
         refused("bad-argument", "in_shardings does not fit the function", f, X)
 
     def test_errors_of_the_users_are_his_own_and_raised_once(self):
@@ -182,8 +197,8 @@ class TestInsideShardMap:
         mapped = jax.shard_map(
             lambda x: f(x),
             mesh=mesh_of(),
-            in_specs=PartitionSpec("data"),
-            out_specs=PartitionSpec("data"),
+            in_specs=P("data"),
+            out_specs=P("data"),
         )
         found = refused(
             "not-supported",
@@ -197,25 +212,25 @@ class TestInsideShardMap:
         f = shardpass.jit(
             lambda x: x * 2 + jax.lax.psum(x.sum(), "data"),
             mesh=mesh_of(),
-            rules=[("^x$", PartitionSpec("model"))],
+            rules=[("^x$", P("model"))],
         )
         mapped = jax.jit(
             jax.shard_map(
                 lambda x: f(x),
                 mesh=mesh_of(),
-                in_specs=PartitionSpec("data"),
-                out_specs=PartitionSpec("data"),
+                in_specs=P("data"),
+                out_specs=P("data"),
                 axis_names={"data"},
             )
         )
         same(mapped(X), X * 2 + X.sum())
-        assert mapped(X).sharding.spec == PartitionSpec(("data", "model"))
+        assert mapped(X).sharding.spec == P(("data", "model"))
 
 
 def test_explicit_and_auto_meshes_of_one_order_are_one_mesh():
     explicit = jax.make_mesh((2, 4), ("data", "model"), axis_types=(AxisType.Explicit,) * 2)
-    f = shardpass.jit(lambda x, y: x + y, mesh=explicit, rules=[("^x|y$", PartitionSpec("data"))])
+    f = shardpass.jit(lambda x, y: x + y, mesh=explicit, rules=[("^x|y$", P("data"))])
     x = jax.device_put(jnp.asarray(X), placed("data"))
-    y = jax.device_put(jnp.asarray(X), NamedSharding(explicit, PartitionSpec("data")))
+    y = jax.device_put(jnp.asarray(X), NamedSharding(explicit, P("data")))
     same(f(x, x), X * 2)
     same(f(y, y), X * 2)
