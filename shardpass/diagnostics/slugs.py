@@ -68,6 +68,7 @@ SLUGS: Final[dict[str, str]] = {
     "already-annotated": "a value that carries a sharding already",
     "mixed-notations": "one value with both an sdy and an mhlo sharding",
     "unpaired-manual": "a manual region that is entered but not left, or the reverse",
+    "shape-mismatch": "a local shape that is not what a device holds of the global one",
     "missing-sharding": "a custom call that must carry a sharding and does not",
     "misplaced-sharding": "a sharding on something that is, or makes, no value",
     "propagation-stopped": "a value where propagation did not go on, and why",
