@@ -88,6 +88,7 @@ SLUGS: Final[dict[str, str]] = {
     "bad-argument": "an argument of shardpass.jit that does not fit the function or its values",
     "deleted": "an argument that was donated to an earlier call",
     "no-constraint": "a constraint that changes nothing, and why",
+    "not-bound": "what a pass does beyond layouts, which shardpass.jit does not bind",
     "moved": "an argument that arrives in another place than the plan has for it",
     # command line and tests
     "usage": "a command line that cannot be understood",
