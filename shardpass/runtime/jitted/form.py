@@ -116,7 +116,8 @@ class Form:
 
         The arguments may be shapes.
         """
-        return self._apply(lambda program, given: do(program.call, given), args)
+        shapes = self._tracing.shapes(args)
+        return self._apply(lambda program, given: do(program.call, given), shapes)
 
     def _apply(
         self,

@@ -17,6 +17,7 @@ import shardpass
 from tests.runtime.jitted.steps import (
     RULES,
     batch,
+    events,
     mesh_of,
     parameters,
     placed,
@@ -305,3 +306,26 @@ class TestKindsOfArguments:
         with jax.enable_x64(True):
             assert f(np.ones(4)).dtype == np.float64
         assert f(np.ones(4)).dtype == np.float32
+
+
+class TestOtherRules:
+    def test_they_may_change_from_step_to_step_and_back(self):
+        ran: list[int] = []
+
+        def f(x: Any) -> Any:
+            ran.append(1)
+            return x * 2
+
+        on_data = [("^x$", PartitionSpec("data"))]
+        first = shardpass.jit(f, mesh=mesh_of(), rules=on_data)
+        second = first.with_rules([("^x$", PartitionSpec("model"))])
+        assert second.with_rules(on_data) is first
+        x = np.arange(8, dtype=np.float32)
+        for function, axis in ((first, "data"), (second, "model"), (first, "data")):
+            assert spec_of(function(x)) == (axis,)
+        with events() as counted:
+            assert spec_of(second.with_rules(on_data)(x)) == ("data",)
+        assert (counted["compiled"], len(ran)) == (0, 2)
+        assert first.with_rules(None)(x).sharding.is_fully_replicated
+        with pytest.raises(shardpass.ShardingError, match='"nope" is not an axis'):
+            first.with_rules([("^x$", PartitionSpec("nope"))])
