@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from shardpass.report import visualize as visualize
     from shardpass.runtime import check as check
     from shardpass.runtime import compile_module as compile_module
+    from shardpass.runtime import constrain as constrain
+    from shardpass.runtime import export as export
     from shardpass.runtime import jit as jit
     from shardpass.runtime import pjit as pjit
     from shardpass.runtime import request_cpu_devices as request_cpu_devices
@@ -70,7 +72,9 @@ _LAYER_OF = {
     "build_report": "report",
     "check": "runtime",
     "compile_module": "runtime",
+    "constrain": "runtime",
     "explain_difference": "sharding",
+    "export": "runtime",
     "jit": "runtime",
     "load": "mlir",
     "make_mesh": "sharding",
@@ -105,7 +109,9 @@ __all__ = [
     "build_report",
     "check",
     "compile_module",
+    "constrain",
     "explain_difference",
+    "export",
     "jit",
     "load",
     "make_mesh",

@@ -68,6 +68,7 @@ SLUGS: Final[dict[str, str]] = {
     "already-annotated": "a value that carries a sharding already",
     "mixed-notations": "one value with both an sdy and an mhlo sharding",
     "unpaired-manual": "a manual region that is entered but not left, or the reverse",
+    "shape-mismatch": "a local shape that is not what a device holds of the global one",
     "missing-sharding": "a custom call that must carry a sharding and does not",
     "misplaced-sharding": "a sharding on something that is, or makes, no value",
     "propagation-stopped": "a value where propagation did not go on, and why",
@@ -87,6 +88,9 @@ SLUGS: Final[dict[str, str]] = {
     "partitioner": "a partitioner that the module's notation cannot use",
     # inside jax
     "bad-argument": "an argument of shardpass.jit that does not fit the function or its values",
+    "deleted": "an argument that was donated to an earlier call",
+    "no-constraint": "a constraint that changes nothing, and why",
+    "not-bound": "what a pass does beyond layouts, which shardpass.jit does not bind",
     "process-local": "an array on the devices of one process, where one on those of all is needed",
     "moved": "an argument that arrives in another place than the plan has for it",
     # command line and tests

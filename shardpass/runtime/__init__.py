@@ -27,7 +27,9 @@ _HOMES = {
     "RunRow": "running",
     "check": "checking",
     "compile_module": "compile",
+    "constrain": "jitted",
     "devices_for": "devices",
+    "export": "jitted",
     "in_child": "child",
     "input_source": "inputs",
     "jit": "jitted",
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
     from shardpass.runtime.compile import Executable, compile_module
     from shardpass.runtime.devices import devices_for, request_cpu_devices
     from shardpass.runtime.inputs import InputSource, input_source
-    from shardpass.runtime.jitted import jit, pjit
+    from shardpass.runtime.jitted import constrain, export, jit, pjit
     from shardpass.runtime.result import CheckResult, ResultRow
     from shardpass.runtime.running import RunResult, RunRow, run
 
@@ -55,7 +57,9 @@ __all__ = [
     "RunRow",
     "check",
     "compile_module",
+    "constrain",
     "devices_for",
+    "export",
     "in_child",
     "input_source",
     "jit",

@@ -28,14 +28,21 @@ class Traced:
 
     Attributes:
       jax: JAX's own.
+      has_devices: whether its mesh does.
     """
 
     jax: Any
+    has_devices: bool
 
     def lower(self, *, lowering_platforms: Sequence[str] | None = None) -> Lowered:
-        """Lower it for the devices of its mesh, or for platforms that need not be here."""
+        """Lower it for the devices of its mesh, or for platforms that need not be here.
+
+        On a mesh without devices that is JAX's default platform, if not said otherwise.
+        """
         platforms = None if lowering_platforms is None else tuple(lowering_platforms)
-        return Lowered(self.jax.lower(lowering_platforms=platforms))
+        if platforms is None and not self.has_devices:
+            platforms = (jax.default_backend(),)
+        return Lowered(self.jax.lower(lowering_platforms=platforms), self.has_devices)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.jax, name)
@@ -47,9 +54,11 @@ class Lowered:
 
     Attributes:
       jax: JAX's own.
+      has_devices: whether its mesh does.
     """
 
     jax: jax.stages.Lowered
+    has_devices: bool
 
     def compile(self, compiler_options: dict[str, Any] | None = None) -> Compiled:
         """Compile it for the devices of its mesh.
@@ -57,23 +66,13 @@ class Lowered:
         Raises:
           ShardingError: ``device-free``, where the mesh has none.
         """
-        try:
-            compiled = self.jax.compile(compiler_options)
-        except (ValueError, RuntimeError) as error:
-            if self._is_device_free:
-                raise ShardingError(
-                    "device-free",
-                    "the function was lowered for a mesh without devices, and cannot be compiled",
-                    notes=[str(error).splitlines()[0]],
-                    help="lower it on a mesh of devices, or look at it: report(), as_text()",
-                ) from error
-            raise
-        return Compiled(compiled, self)
-
-    @property
-    def _is_device_free(self) -> bool:
-        places = jax.tree.leaves(self.jax.args_info)
-        return not any(getattr(place, "devices", None) for place in places)
+        if not self.has_devices:
+            raise ShardingError(
+                "device-free",
+                "the function was lowered for a mesh without devices, and cannot be compiled",
+                help="lower it on a mesh of devices, or look at it: report(), as_text()",
+            )
+        return Compiled(self.jax.compile(compiler_options), self)
 
     @cached_property
     def module(self) -> Module:

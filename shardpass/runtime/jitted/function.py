@@ -5,16 +5,40 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
+from shardpass.compat.jit_cache import known_calls
 from shardpass.diagnostics import Severity, ShardingError
+from shardpass.partition_rules import PartitionRules
 from shardpass.report import build_report
 from shardpass.runtime.jitted.ahead import Lowered, Traced
-from shardpass.runtime.jitted.form import Form, Settings
+from shardpass.runtime.jitted.form import Form
 from shardpass.runtime.jitted.planning import Plan, Plans
 from shardpass.runtime.jitted.policy import Policy, fixed
+from shardpass.runtime.jitted.settings import Settings
 from shardpass.runtime.jitted.signature import Chosen, Names, Numbers
 from shardpass.runtime.jitted.telling import show
+
+
+@dataclass(frozen=True, eq=False)
+class Family:
+    """One function under all the rules that it was asked for with.
+
+    Attributes:
+      made: makes it, from rules.
+      known: what was made, by rules.
+    """
+
+    made: Callable[[PartitionRules | None, Family], JitFunction]
+    known: dict[PartitionRules | None, JitFunction] = field(default_factory=dict)
+
+    def under(self, rules: PartitionRules | None) -> JitFunction:
+        """The function under ``rules``."""
+        found = self.known.get(rules)
+        if found is None:
+            found = self.known[rules] = self.made(rules, self)
+        return found
 
 
 class JitFunction:
@@ -23,8 +47,9 @@ class JitFunction:
     It is called, and transformed, as what ``jax.jit`` returns.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, family: Family) -> None:
         self._settings = settings
+        self._family = family
         self._forms: dict[Any, Form] = {}
         functools.update_wrapper(self, settings.function)
 
@@ -35,17 +60,23 @@ class JitFunction:
         else:
             form = self._forms.get(len(args)) or self._form(len(args), ())
         try:
-            return form.current(*args)
+            found = form.current(*args)
+            if known_calls(form.program) != form.checked_calls:
+                form.check(args)
+            return found
         except ShardingError:
             raise
         except ValueError as error:
             stopped = error  # By the user's function, or by something to be done for this call.
+        except RuntimeError as error:
+            form.refuse_deleted(error, args)
+            raise
         return form.go_on(stopped, *args)
 
     def trace(self, /, *args: Any, **kwargs: Any) -> Traced:
         """Trace it for arguments of those kinds; shapes will do."""
-        form, args = self._arranged(args, kwargs)
-        return Traced(form.trace(*args))
+        found = self.apply(lambda program, given: program.trace(*given), args, kwargs)
+        return Traced(found, self._settings.policy.has_devices)
 
     def lower(self, /, *args: Any, **kwargs: Any) -> Lowered:
         """Lower it for arguments of those kinds; shapes will do."""
@@ -55,9 +86,32 @@ class JitFunction:
         """The kinds of its results; see ``jax.eval_shape``."""
         return self.trace(*args, **kwargs).out_info
 
+    def with_rules(self, rules: Any) -> JitFunction:
+        """The same function under other rules.
+
+        Asked again for rules of the same content it is the same object, with all that it has
+        compiled, so that rules may change from step to step and back.
+
+        Raises:
+          ShardingError: what is wrong with the rules.
+        """
+        return self._family.under(self._settings.policy.read(rules))
+
     def clear_cache(self) -> None:
         """Forget every plan and every compiled program."""
         self._forms.clear()
+
+    def apply(
+        self,
+        do: Callable[[Any, tuple[Any, ...]], Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """What ``do`` makes of the ``jax.jit`` that a call goes to, and of all its arguments by
+        position: those with a name stand behind the others, in alphabetical order.
+        """
+        form, args = self._arranged(args, kwargs)
+        return form.apply(do, args)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """As a method: with the instance for the first argument."""
@@ -124,27 +178,42 @@ def jit(
     if function is None:
         options = {name: value for name, value in locals().items() if name != "function"}
         return functools.partial(jit, **options)
-    policy = Policy.of(mesh, rules, pipeline)
+    if not callable(function):
+        raise ShardingError(
+            "abstract-type",
+            f"jit takes a function, not {function!r} of type {type(function).__name__}",
+        )
     options = {"keep_unused": keep_unused, "inline": inline, "compiler_options": compiler_options}
-    settings = Settings(
-        function,
-        policy,
-        Plans(policy),
-        Plans(policy.by_rules_alone()),
-        fixed(in_shardings, policy, "in_shardings"),
-        fixed(out_shardings, policy, "out_shardings"),
-        Chosen.of(function, static_argnums, static_argnames, "static_argnames"),
-        Chosen.of(function, donate_argnums, donate_argnames, "donate_argnames"),
-        pipeline is not None,
-        options,
-        lambda plan: _tell(settings, plan, report),
-    )
-    return JitFunction(settings)
+    wanted = Policy.of(mesh, rules, pipeline)
+    static = Chosen.of(function, static_argnums, static_argnames, "static_argnames")
+    donated = Chosen.of(function, donate_argnums, donate_argnames, "donate_argnames")
+    placed_in = fixed(in_shardings, wanted, "in_shardings")
+    placed_out = fixed(out_shardings, wanted, "out_shardings")
+
+    def made(rules: PartitionRules | None, family: Family) -> JitFunction:
+        policy = Policy.of(wanted.mesh, rules, pipeline)
+        settings = Settings(
+            function,
+            policy,
+            Plans(policy),
+            Plans(policy.by_rules_alone()),
+            placed_in,
+            placed_out,
+            static,
+            donated,
+            pipeline is not None,
+            options,
+            lambda plan: _tell(settings, plan, report),
+        )
+        return JitFunction(settings, family)
+
+    return Family(made).under(wanted.rules)
 
 
 def _tell(settings: Settings, plan: Plan, report: bool) -> None:
     if report:
         show(build_report(plan.module))
     for diagnostic in plan.diagnostics:
-        if diagnostic.severity is Severity.WARNING:
+        # Not every argument needs a rule: propagation decides, and warns of what it leaves whole.
+        if diagnostic.severity is Severity.WARNING and diagnostic.slug != "unmatched":
             settings.say_once(diagnostic.message, lambda told=diagnostic: str(told))

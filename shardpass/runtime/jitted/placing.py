@@ -16,10 +16,12 @@ from typing import Any, TypeGuard
 import jax
 import numpy as np
 from jax.core import Tracer
-from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
+from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
+from shardpass.compat.lowering import device_assignment
 from shardpass.diagnostics import Diagnostic, Severity, ShardingError
 from shardpass.runtime.jitted.planning import Placed
+from shardpass.runtime.jitted.policy import ids_of
 
 
 @dataclass(frozen=True)
@@ -68,31 +70,52 @@ class Misplaced:
             )
         )
 
-    def placed(self, path: str, *, donated: bool) -> jax.Array:
-        """The array where it belongs.
+    def refuse(self, path: str) -> None:
+        """Refuse an array that nobody means to move with each call.
 
         Raises:
-          ShardingError: ``process-local`` for an array on this process's devices alone that is to
-            go on those of several processes; ``path`` is what the error calls it.
+          ShardingError: ``device-order`` for one on the same devices in another order, with both;
+            ``mixed-backends`` for one on another backend; ``process-local`` for one on devices of
+            this process alone that is to go on those of several.
         """
-        array = self.array
-        if not isinstance(array, jax.Array):
-            return jax.make_array_from_callback(array.shape, self.target, array.__getitem__)
-        if array.is_fully_addressable and not self.target.is_fully_addressable:
-            raise self._process_local(path)
-        return jax.device_put(array, self.target, donate=donated)
+        if not isinstance(self.array, jax.Array):
+            return
+        own = list(device_assignment(self.target))
+        other = list(device_assignment(self.array.sharding))
+        subject = f'argument {self.place} ("{path}")'
+        if own[0].platform != other[0].platform:
+            raise ShardingError(
+                "mixed-backends",
+                f"{subject} is on {other[0].platform}, and the function runs on {own[0].platform}",
+                path=path,
+                help="place it there first: jax.device_put(x, sharding)",
+            )
+        if own != other and set(own) == set(other) and not self.array.is_fully_replicated:
+            raise ShardingError(
+                "device-order",
+                f"{subject} is on the devices of the mesh in another order",
+                path=path,
+                notes=(f"the mesh has {ids_of(own)}", f"the array has {ids_of(other)}"),
+                help="make both meshes in one order, or place it once: jax.device_put(x, sharding)",
+            )
+        if self.array.is_fully_addressable and not self.target.is_fully_addressable:
+            raise ShardingError(
+                "process-local",
+                f"{subject} lies on devices of process {jax.process_index()} alone, as "
+                f"{_said_of(self.array)}, and the plan has it on those of all "
+                f"{jax.process_count()} processes, as {_said(self.target)}",
+                path=path,
+                help="make a global array: jax.make_array_from_process_local_data(sharding, data) "
+                "of each process's part; or hand over numpy's array of the whole, the same in "
+                "every process",
+            )
 
-    def _process_local(self, path: str) -> ShardingError:
-        return ShardingError(
-            "process-local",
-            f'argument {self.place} ("{path}") lies on devices of process {jax.process_index()} '
-            f"alone, as {_said_of(self.array)}, and the plan has it on those of all "
-            f"{jax.process_count()} processes, as {_said(self.target)}",
-            path=path,
-            help="make a global array: jax.make_array_from_process_local_data(sharding, data) of "
-            "each process's part; or hand over numpy's array of the whole, the same in every "
-            "process",
-        )
+    def placed(self, *, donated: bool) -> jax.Array:
+        """The array where it belongs."""
+        if isinstance(self.array, jax.Array):
+            return jax.device_put(self.array, self.target, donate=donated)
+        whole = self.array
+        return jax.make_array_from_callback(whole.shape, self.target, whole.__getitem__)
 
 
 def _said_of(array: Any) -> str:
@@ -118,7 +141,13 @@ def misplaced(leaves: Sequence[Any], targets: Sequence[Placed]) -> Iterator[Misp
 
 
 def _is_shared(target: Placed) -> TypeGuard[NamedSharding]:
-    return isinstance(target, NamedSharding) and not target.is_fully_addressable
+    return isinstance(target, NamedSharding) and _spans_processes(target)
+
+
+def _spans_processes(target: jax.sharding.Sharding) -> bool:
+    if isinstance(target, NamedSharding) and isinstance(target.mesh, AbstractMesh):
+        return False
+    return not target.is_fully_addressable
 
 
 def _is_put_on_own_devices(leaf: Any) -> bool:
@@ -128,11 +157,11 @@ def _is_put_on_own_devices(leaf: Any) -> bool:
 
 def _is_misplaced(leaf: Any, target: jax.sharding.Sharding) -> bool:
     if isinstance(leaf, np.ndarray):
-        return not target.is_fully_addressable and not target.is_fully_replicated
+        return _spans_processes(target) and not target.is_fully_replicated
     if not isinstance(leaf, jax.Array) or isinstance(leaf, Tracer):
         return False  # A tracer lies nowhere yet.
     if not leaf.committed or leaf.sharding.is_equivalent_to(target, leaf.ndim):
         return False
     # On several processes `jax.jit` takes a local array for a replicated argument, as each has it.
-    is_local = isinstance(leaf.sharding, SingleDeviceSharding) and not target.is_fully_addressable
+    is_local = isinstance(leaf.sharding, SingleDeviceSharding) and _spans_processes(target)
     return not (is_local and target.is_fully_replicated)
