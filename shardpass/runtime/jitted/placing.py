@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any
 
 import jax
 import numpy as np
 from jax.core import Tracer
-from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec, SingleDeviceSharding
+from jax.sharding import AbstractMesh, NamedSharding, SingleDeviceSharding
 
 from shardpass.compat.lowering import device_assignment
 from shardpass.diagnostics import Diagnostic, Severity, ShardingError
@@ -131,17 +131,9 @@ def _said(sharding: jax.sharding.Sharding) -> str:
 
 def misplaced(leaves: Sequence[Any], targets: Sequence[Placed]) -> Iterator[Misplaced]:
     """Those of ``leaves`` that have to be put where the target is before ``jax.jit`` takes them."""
-    shared = next((target for target in targets if _is_shared(target)), None)
     for place, (leaf, target) in enumerate(zip(leaves, targets, strict=True)):
-        if target is not None:
-            if _is_misplaced(leaf, target):
-                yield Misplaced(place, leaf, target)
-        elif shared is not None and _is_put_on_own_devices(leaf):
-            yield Misplaced(place, leaf, NamedSharding(shared.mesh, PartitionSpec()))
-
-
-def _is_shared(target: Placed) -> TypeGuard[NamedSharding]:
-    return isinstance(target, NamedSharding) and _spans_processes(target)
+        if target is not None and _is_misplaced(leaf, target):
+            yield Misplaced(place, leaf, target)
 
 
 def _spans_processes(target: jax.sharding.Sharding) -> bool:

@@ -45,13 +45,21 @@ def test_a_training_step_on_four_processes(alone: dict[str, Any]):
     _are_those_of(alone, found)
 
 
-@pytest.mark.parametrize("kind", ["numpy", "integers", "jax", "another layout", "keys"])
+@pytest.mark.parametrize(
+    "kind",
+    ["numpy", "integers", "jax", "another layout", "keys", "one device's, wanted whole"],
+)
 def test_values_that_every_process_has_are_placed(kind: str, two: list[Any]):
     assert [placed[kind] for _, placed in two] == [True, True]
 
 
 @pytest.mark.parametrize(
-    ("kind", "argument"), [("one device", '0 ("a")'), ("own mesh", '0 ("a")'), ("open", '1 ("b")')]
+    ("kind", "argument"),
+    [
+        ("one device", '0 ("a")'),
+        ("own mesh", '0 ("a")'),
+        ("own mesh's, wanted whole", '1 ("b")'),
+    ],
 )
 def test_an_array_of_one_process_is_refused(kind: str, argument: str, two: list[Any]):
     for number, (_, placed) in enumerate(two):

@@ -81,9 +81,7 @@ def place() -> dict[str, Any]:
     own = jax.sharding.Mesh(np.array(jax.local_devices()), ("own",), axis_types=(AxisType.Auto,))
     value = np.arange(64, dtype=np.float32).reshape(8, 8)
     doubled = shardpass.jit(lambda a: 2 * a, mesh=mesh(), rules=[("a", P("data", "model"))])
-    added = shardpass.jit(
-        lambda a, b: a + b, mesh=mesh(), rules=[("a", P("data", "model")), ("c", P())]
-    )
+    added = shardpass.jit(lambda a, b: a + b, mesh=mesh(), rules=[("a", P("data", "model"))])
     part = jax.make_array_from_callback(value.shape, other, value.__getitem__)
     keys = jax.random.split(jax.random.key(7), 8)
     drawn = shardpass.jit(
@@ -100,7 +98,14 @@ def place() -> dict[str, Any]:
             "keys": drawn(keys).sharding.is_equivalent_to(NamedSharding(mesh(), P("data")), 1),
             "one device": _told(lambda: doubled(local)),
             "own mesh": _told(lambda: doubled(jax.device_put(value, NamedSharding(own, P("own"))))),
-            "open": _told(lambda: added(value, jax.device_put(1.0, jax.local_devices()[0]))),
+            "one device's, wanted whole": _blocks(
+                added(value, jax.device_put(np.float32(1), jax.local_devices()[0])),
+                wanted,
+                value + 1,
+            ),
+            "own mesh's, wanted whole": _told(
+                lambda: added(value, jax.device_put(np.float32(1), NamedSharding(own, P())))
+            ),
             "warnings": [str(each.message) for each in caught],
         }
 
