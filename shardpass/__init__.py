@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from shardpass.runtime import check as check
     from shardpass.runtime import compile_module as compile_module
     from shardpass.runtime import jit as jit
+    from shardpass.runtime import plugin as plugin
     from shardpass.runtime import request_cpu_devices as request_cpu_devices
     from shardpass.runtime import run as run
     from shardpass.sharding import UNCONSTRAINED as UNCONSTRAINED
@@ -73,6 +74,7 @@ _LAYER_OF = {
     "jit": "runtime",
     "load": "mlir",
     "make_mesh": "sharding",
+    "plugin": "runtime",
     "request_cpu_devices": "runtime",
     "run": "runtime",
     "run_pipeline": "passes",
@@ -107,6 +109,7 @@ __all__ = [
     "jit",
     "load",
     "make_mesh",
+    "plugin",
     "request_cpu_devices",
     "run",
     "run_pipeline",

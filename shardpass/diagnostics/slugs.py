@@ -86,6 +86,8 @@ SLUGS: Final[dict[str, str]] = {
     # inside jax
     "bad-argument": "an argument of shardpass.jit that does not fit the function or its values",
     "moved": "an argument that arrives in another place than the plan has for it",
+    "left-alone": "a function that plugin mode compiles without a plan, and why",
+    "unknown-jax": "a JAX whose inside is not as plugin mode knows it",
     # command line and tests
     "usage": "a command line that cannot be understood",
     "reproducer": "where a failure was put, with the command that repeats it",

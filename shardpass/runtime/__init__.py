@@ -9,6 +9,7 @@
 * :func:`request_cpu_devices` makes one CPU look like many devices, before JAX looks.
 
 * :func:`jit` is ``jax.jit`` with the passes inside; see :mod:`shardpass.runtime.jitted`.
+* :func:`plugin` has plain ``jax.jit`` run them; see :mod:`shardpass.runtime.plugged`.
 
 Importing this package imports neither jax nor XLA; its names are loaded when they are used.
 """
@@ -31,6 +32,7 @@ _HOMES = {
     "in_child": "child",
     "input_source": "inputs",
     "jit": "jitted",
+    "plugin": "plugged",
     "request_cpu_devices": "devices",
     "run": "running",
 }
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from shardpass.runtime.devices import devices_for, request_cpu_devices
     from shardpass.runtime.inputs import InputSource, input_source
     from shardpass.runtime.jitted import jit
+    from shardpass.runtime.plugged import plugin
     from shardpass.runtime.result import CheckResult, ResultRow
     from shardpass.runtime.running import RunResult, RunRow, run
 
@@ -58,6 +61,7 @@ __all__ = [
     "in_child",
     "input_source",
     "jit",
+    "plugin",
     "request_cpu_devices",
     "run",
 ]

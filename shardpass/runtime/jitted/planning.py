@@ -139,7 +139,7 @@ def derive(traced: Any, policy: Policy, given: Given, relower: Relower | None = 
     # In front of the arguments that a caller sees JAX may put constants.
     arguments = module.arguments[len(module.arguments) - len(given.arguments) :]
     diagnostics = _settled(result.diagnostics, given, [value.path for value in arguments])
-    reader = _Reader(policy, Shardings(module.root), with_types=given.has_types)
+    reader = Reader(policy, Shardings(module.root), with_types=given.has_types)
     main = module.main
     boundary = Boundary(
         reader.boundary(
@@ -254,7 +254,7 @@ def _conflict(kept: Diagnostic) -> Diagnostic:
     )
 
 
-class _Reader:
+class Reader:
     """The annotations of an entry function as named shardings on the policy's mesh."""
 
     def __init__(self, policy: Policy, shardings: Shardings, *, with_types: bool) -> None:

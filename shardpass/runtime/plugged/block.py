@@ -1,0 +1,118 @@
+"""``shardpass.plugin`` and what it returns."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any, Final
+
+from shardpass.diagnostics import Diagnostic, Severity
+from shardpass.runtime.plugged import hook
+from shardpass.runtime.plugged.report import PluginReport, Record
+from shardpass.runtime.plugged.wanted import Wanted, current, read
+
+_EVERYWHERE: Final = "everywhere"
+
+
+class Plugin:
+    """Plugin mode with one policy, off until it is entered or enabled.
+
+    It can be entered again, also inside itself and inside others: the innermost policy holds.
+    """
+
+    def __init__(self, wanted: Wanted, *, print_report: bool) -> None:
+        self._wanted = wanted
+        self._print_report = print_report
+        self._record = Record(wanted.policy.shape.describe())
+        self._entered: list[contextlib.ExitStack] = []
+        self._before: list[Wanted | None] = []
+
+    def __enter__(self) -> Plugin:
+        """Switch it on in this thread, until the end of the block."""
+        with contextlib.ExitStack() as stack:
+            hook.install(self._wanted, self._record)
+            stack.callback(hook.uninstall, self._wanted, self._record)
+            stack.enter_context(current(self._wanted))
+            self._entered.append(stack.pop_all())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Leave everything as it was before the block."""
+        self._entered.pop().close()
+        self._end(failed=error is not None)
+
+    def enable(self) -> None:
+        """Switch it on in all threads, until :meth:`disable`.
+
+        Blocks that threads have entered hold there.
+        """
+        hook.install(self._wanted, self._record)
+        self._before.append(current.get_global())
+        current.set_global(self._wanted)
+
+    def disable(self) -> None:
+        """Undo the last :meth:`enable`."""
+        current.set_global(self._before.pop())
+        hook.uninstall(self._wanted, self._record)
+        self._end(failed=False)
+
+    def report(self) -> PluginReport:
+        """What was compiled with a plan so far, and what was left alone and why."""
+        return self._record.report()
+
+    def _end(self, *, failed: bool) -> None:
+        if self._print_report:
+            print(self.report())
+        # Behind an error of the user's nobody asks what the rules were good for.
+        if not failed:
+            self._warn_of_unused_rules()
+
+    def _warn_of_unused_rules(self) -> None:
+        for rule in self.report().unused_rules:
+            told = Diagnostic(
+                Severity.WARNING,
+                "unused-rule",
+                f"in no function that was compiled: {rule}",
+                help="plugged.report() shows the paths that there were",
+            )
+            warnings.warn(str(told), stacklevel=4)
+
+
+def plugin(
+    *,
+    mesh: Any = None,
+    rules: Any = None,
+    pipeline: Any = None,
+    leave_alone: Iterable[Any] = (),
+    report: bool = False,
+) -> Plugin:
+    """Compile what stands under plain ``jax.jit`` with the shardings that rules and passes find.
+
+    ::
+
+        with shardpass.plugin(mesh={"data": 2, "model": 4}, rules="rules.toml") as plugged:
+            train()                      # which calls jax.jit and knows nothing of this
+        print(plugged.report())
+
+    Args:
+      mesh: a mesh of JAX's or ours, or a mapping from axis name to size, which stands for the
+        devices of this process with ``Auto`` axes; by default the one that the rules have.
+      rules: a list of ``(regex, PartitionSpec)``, a ``PartitionRules``, or the path of a TOML file.
+      pipeline: the passes, as :func:`shardpass.run_pipeline` takes them; ``sp-annotate`` (where
+        there are rules) and ``sp-propagate`` by default.
+      leave_alone: names of functions that are to compile as they would, or regexes for whole names.
+      report: print the report when the block ends.
+
+    Raises:
+      ShardingError: what is wrong with any of these. Entering the block: ``unknown-jax`` on a JAX
+        whose inside is not as expected. Inside, from the call of a function: what the passes report
+        of it.
+    """
+    return Plugin(read(mesh, rules, pipeline, leave_alone), print_report=bool(report))
