@@ -42,7 +42,12 @@ def open_sharding(sharding: jax.sharding.Sharding) -> jax.sharding.Sharding:
 
 def typed(value: Any) -> NamedSharding | None:
     """What the type of ``value`` says of its layout; ``None`` where it is open."""
-    sharding = getattr(jax.typeof(value), "sharding", None)
+    return said_by(jax.typeof(value))
+
+
+def said_by(aval: Any) -> NamedSharding | None:
+    """What a type says of the layout of its values; ``None`` where it is open."""
+    sharding = getattr(aval, "sharding", None)
     if not isinstance(sharding, NamedSharding) or sharding.mesh.empty:
         return None
     kinds = dict(zip(sharding.mesh.axis_names, sharding.mesh.axis_types, strict=True))

@@ -26,6 +26,8 @@ from shardpass.runtime.plugged.calls import Call, callers
 
 #: What a name has in it that is a library's.
 _NNX: Final = ".states["
+#: What ``nnx.jit(graph_updates=False)`` puts into names that are the user's otherwise.
+_NNX_STATE: Final = ".__state__"
 _EQUINOX: Final = ("dynamic_nodonate[", "dynamic_donate[")
 
 
@@ -74,7 +76,7 @@ def names_for(call: Call) -> Names:
         by_raw = {name: found[name] for name in hidden if name in found}
         left = tuple(name for name in hidden if name not in found)
         return Names(by_raw, adapter.source if by_raw else None, left)
-    return Names()
+    return Names({name: name.replace(_NNX_STATE, "") for name in seen if _NNX_STATE in name})
 
 
 def _told(adapter: _Adapter) -> Iterator[tuple[str, str]]:

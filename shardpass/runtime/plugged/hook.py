@@ -106,8 +106,9 @@ def _planned(original: jit_lowering.Lowering, call: Call, wanted: Wanted) -> Any
     policy = wanted.policy
     context = call.parameters["ctx_mesh"]
     mesh = with_auto_axes(policy.mesh) if context.empty else context
+    parameters = {**call.parameters, "args": opened(call), "ctx_mesh": mesh}
     try:
-        program = original(**{**call.parameters, "args": opened(call), "ctx_mesh": mesh})
+        program = original(**parameters)
     except Exception as error:  # JAX says so again, or lowers it in its own way.
         return LeftAlone(call.name, call.place, Why.REFUSED, _first_line(error))
     if reason := _unplannable(program):

@@ -8,9 +8,8 @@ from typing import Any
 
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
-from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec
 
-from shardpass.canon import TensorSharding
 from shardpass.compat import jit_lowering
 from shardpass.diagnostics import Diagnostic, Severity, ShardingError
 from shardpass.mlir import (
@@ -28,7 +27,8 @@ from shardpass.mlir import (
     with_entry,
 )
 from shardpass.passes import run_pipeline
-from shardpass.runtime.jitted.axis_types import typed
+from shardpass.passes.propagate import Propagate
+from shardpass.runtime.jitted.axis_types import said_by
 from shardpass.runtime.jitted.planning import Placed, Reader
 from shardpass.runtime.jitted.policy import Policy
 from shardpass.runtime.plugged.arrivals import (
@@ -42,7 +42,6 @@ from shardpass.runtime.plugged.arrivals import (
 )
 from shardpass.runtime.plugged.calls import Call
 from shardpass.runtime.plugged.exempt import is_bound, is_on_one_device
-from shardpass.sharding.conversion import tensor_sharding
 
 _SETTLE = "change the rule, or reshard the value, or place it on a mesh of Auto axes"
 
@@ -86,15 +85,10 @@ def opened(call: Call) -> list[Any]:
     """
     return [
         argument
-        if call.explicit(place) or typed_of(argument.aval)
+        if call.explicit(place) or said_by(argument.aval)
         else jit_lowering.open_argument(argument)
         for place, argument in enumerate(call.arguments)
     ]
-
-
-def typed_of(aval: Any) -> NamedSharding | None:
-    """What a type says of where its values lie; ``None`` where it is open."""
-    return typed(aval) if jit_lowering.is_explicit_type(aval) else None
 
 
 def arrivals(call: Call, program: Any) -> tuple[Any, ...]:
@@ -104,7 +98,7 @@ def arrivals(call: Call, program: Any) -> tuple[Any, ...]:
     for place in kept:
         argument = call.arguments[place]
         bound = is_bound(argument) and not is_on_one_device(argument.sharding)
-        settled = call.explicit(place) or typed_of(argument.aval) is not None
+        settled = call.explicit(place) or said_by(argument.aval) is not None
         found.append(argument.sharding if bound and not settled else None)
     return tuple(found)
 
@@ -166,7 +160,8 @@ def with_plan(
     arguments, results = module.arguments, module.results
     _refuse_conflicts(diagnostics, call, arguments, kept, constants)
     reader = Reader(policy, Shardings(module.root), with_types=False)
-    places = reader.boundary(arguments, argument_attributes(main), settled, ranks)
+    found = reader.boundary(arguments, argument_attributes(main), settled, ranks)
+    places = _closed(found, arrive, policy)
     result_places = reader.boundary(
         results, result_attributes(main), results_given, result_ranks
     )
@@ -204,6 +199,22 @@ def _rename(module: Module, names: Mapping[str, str]) -> None:
             argument.set_location(location)
 
 
+def _closed(
+    found: Sequence[Placed], arrive: Sequence[Any], policy: Policy
+) -> tuple[Placed, ...]:
+    """Where arguments lie, with an answer for those that nobody has anything to say about.
+
+    Behind propagation they are whole on every device, which is said, so that they come to the same
+    program however they arrive. Without it, XLA decides, unless they lie somewhere already.
+    """
+    propagates = any(isinstance(step, Propagate) for step in policy.pipeline)
+    whole = policy.sharding(PartitionSpec())
+    return tuple(
+        place or (whole if propagates else arrives)
+        for place, arrives in zip(found, arrive, strict=True)
+    )
+
+
 def _settled(
     call: Call, compiling: Mapping[str, Any], kept: Sequence[int], constants: int
 ) -> list[Any]:
@@ -211,7 +222,7 @@ def _settled(
     said = compiling["in_shardings"]
     found: list[Any] = [None if jit_lowering.is_open(s) else s for s in said[:constants]]
     for index, place in enumerate(kept, constants):
-        is_settled = call.explicit(place) or typed_of(call.arguments[place].aval) is not None
+        is_settled = call.explicit(place) or said_by(call.arguments[place].aval) is not None
         found.append(said[index] if is_settled else None)
     return found
 
@@ -276,7 +287,7 @@ def _refuse_conflicts(
     types = {
         arguments[index].path: sharding
         for index, place in enumerate(kept, constants)
-        if (sharding := typed_of(call.arguments[place].aval)) and not call.explicit(place)
+        if (sharding := said_by(call.arguments[place].aval)) and not call.explicit(place)
     }
     found = [
         replace(
@@ -310,17 +321,11 @@ def _say(
     ):
         entries = read(main)
         for index, (place, own) in enumerate(zip(places, given, strict=True)):
-            if own is None and isinstance(place, NamedSharding):
-                rank = ir.RankedTensorType(kinds[index]).rank
-                attribute = write(_layout(policy, place, rank))
+            kind = kinds[index]
+            if own is None and place is not None and isinstance(kind, ir.RankedTensorType):
+                attribute = write(layout_of(place, kind.rank, policy.shape))
                 entries[index] = with_entry(entries[index], SDY_SHARDING, attribute)
         put(main, entries)
-
-
-def _layout(policy: Policy, place: NamedSharding, rank: int) -> TensorSharding:
-    from shardpass.sharding.conversion import as_spec
-
-    return tensor_sharding(policy.shape, as_spec(place.spec), rank)
 
 
 def _changed(
