@@ -168,7 +168,7 @@ def _equinox_names(
                     for donated in _EQUINOX:
                         name = f"{parameter}{jax.tree_util.keystr(path)}"
                         yield f"{donated}'{group}'][{place}]", name
-                    place += 1
+                place += 1  # What is no array has its place, too.
 
 
 def _step(key: Any) -> str:

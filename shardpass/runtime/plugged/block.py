@@ -6,14 +6,12 @@ import contextlib
 import warnings
 from collections.abc import Iterable
 from types import TracebackType
-from typing import Any, Final
+from typing import Any
 
-from shardpass.diagnostics import Diagnostic, Severity
+from shardpass.canon import MeshShape
 from shardpass.runtime.plugged import hook
 from shardpass.runtime.plugged.report import PluginReport, Record
-from shardpass.runtime.plugged.wanted import Wanted, current, read
-
-_EVERYWHERE: Final = "everywhere"
+from shardpass.runtime.plugged.wanted import Wanted, current, read, read_for_later
 
 
 class Plugin:
@@ -25,7 +23,7 @@ class Plugin:
     def __init__(self, wanted: Wanted, *, print_report: bool) -> None:
         self._wanted = wanted
         self._print_report = print_report
-        self._record = Record(wanted.policy.shape.describe())
+        self._record = Record(wanted.shape.describe())
         self._entered: list[contextlib.ExitStack] = []
         self._before: list[Wanted | None] = []
 
@@ -63,6 +61,11 @@ class Plugin:
         hook.uninstall(self._wanted, self._record)
         self._end(failed=False)
 
+    @property
+    def mesh_shape(self) -> MeshShape:
+        """The names and sizes of the mesh's axes."""
+        return self._wanted.shape
+
     def report(self) -> PluginReport:
         """What was compiled with a plan so far, and what was left alone and why."""
         return self._record.report()
@@ -71,17 +74,7 @@ class Plugin:
         if self._print_report:
             print(self.report())
         # Behind an error of the user's nobody asks what the rules were good for.
-        if not failed:
-            self._warn_of_unused_rules()
-
-    def _warn_of_unused_rules(self) -> None:
-        for rule in self.report().unused_rules:
-            told = Diagnostic(
-                Severity.WARNING,
-                "unused-rule",
-                f"in no function that was compiled: {rule}",
-                help="plugged.report() shows the paths that there were",
-            )
+        for told in () if failed else self.report().warnings:
             warnings.warn(str(told), stacklevel=4)
 
 
@@ -116,3 +109,16 @@ def plugin(
         of it.
     """
     return Plugin(read(mesh, rules, pipeline, leave_alone), print_report=bool(report))
+
+
+def plugin_for_later(
+    *, shape: MeshShape | None, rules: Any, pipeline: Any, leave_alone: Iterable[Any]
+) -> Plugin:
+    """As :func:`plugin`, for a program that starts JAX's backends itself.
+
+    The mesh is ``shape``, over the devices that there are when the first function is compiled.
+
+    Raises:
+      ShardingError: as :func:`plugin`; ``not-enough-devices`` when that function is called.
+    """
+    return Plugin(read_for_later(shape, rules, pipeline, leave_alone), print_report=False)

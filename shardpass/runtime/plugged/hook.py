@@ -6,18 +6,20 @@ import threading
 import warnings
 import weakref
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, Final
 
 import jax
 
 from shardpass.compat import jit_lowering
+from shardpass.compat.tracebacks import leave_out
 from shardpass.diagnostics import ShardingError
 from shardpass.passes.annotate import Annotate
 from shardpass.passes.propagate import Propagate
 from shardpass.runtime.jitted.axis_types import with_auto_axes
 from shardpass.runtime.jitted.policy import Policy
 from shardpass.runtime.plugged.adapters import names_for
-from shardpass.runtime.plugged.calls import Call
+from shardpass.runtime.plugged.calls import Call, callers
 from shardpass.runtime.plugged.exempt import LeftAlone, Why, exemption
 from shardpass.runtime.plugged.memo import Memo
 from shardpass.runtime.plugged.report import Record
@@ -29,6 +31,10 @@ _original: jit_lowering.Lowering | None = None
 _count = 0
 _memo: Final = Memo()
 _records: Final[weakref.WeakKeyDictionary[Wanted, list[Record]]] = weakref.WeakKeyDictionary()
+
+
+# JAX takes its own frames out of tracebacks; ours stand between them, and say as little.
+leave_out(str(Path(__file__).parent))
 
 
 def check_jax() -> None:
@@ -91,7 +97,11 @@ def _hooked(*args: Any, **kwargs: Any) -> Any:
     if wanted is None:
         return original(*args, **kwargs)
     call = Call.of(args, kwargs)
-    outcome = exemption(call, wanted) or _planned(original, call, wanted)
+    try:
+        outcome = exemption(call, wanted) or _planned(original, call, wanted)
+    except ShardingError as error:
+        error.add_note(f"plugin mode was compiling {call.place or call.name}")
+        raise
     if not isinstance(outcome, LeftAlone):
         return outcome
     program = original(*args, **kwargs)
@@ -146,8 +156,16 @@ def only_lays_out(policy: Policy) -> bool:
 
 
 def _warn(texts: Iterable[str]) -> None:
+    """Warn whoever called the function."""
+    frame = next(callers(), None)
     for text in texts:
-        warnings.warn(text, stacklevel=2)
+        if frame is None:
+            warnings.warn(text, stacklevel=1)
+            continue
+        registry = frame.f_globals.setdefault("__warningregistry__", {})
+        warnings.warn_explicit(
+            text, UserWarning, frame.f_code.co_filename, frame.f_lineno, registry=registry
+        )
 
 
 def _first_line(error: Exception) -> str:

@@ -82,6 +82,19 @@ class PluginReport:
     unused_rules: tuple[str, ...]
     diagnostics: tuple[Diagnostic, ...]
 
+    @property
+    def warnings(self) -> tuple[Diagnostic, ...]:
+        """What to say when all is done: rules that had no use."""
+        return tuple(
+            Diagnostic(
+                Severity.WARNING,
+                "unused-rule",
+                f"in no function that was compiled: {rule}",
+                help="the report shows the paths that there were",
+            )
+            for rule in self.unused_rules
+        )
+
     def to_json(self) -> dict[str, Any]:
         """The same as values that JSON has."""
         return {

@@ -8,16 +8,19 @@ was compiled under a policy is found again under one of the same content.
 
 from __future__ import annotations
 
+import functools
 import re
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
 import jax
 
+from shardpass.canon import MeshShape
 from shardpass.diagnostics import ShardingError
 from shardpass.partition_rules import PartitionRules
+from shardpass.passes import build
 from shardpass.runtime.jitted.policy import Policy
 
 
@@ -38,16 +41,24 @@ class Wanted:
     """A content, known by its identity: JAX compares it at every call.
 
     Attributes:
-      policy: mesh, rules and pipeline.
+      shape: the names and sizes of the mesh's axes.
       leave_alone: as in :class:`Content`.
     """
 
     _known: Final[weakref.WeakValueDictionary[Content, Wanted]] = weakref.WeakValueDictionary()
 
-    def __init__(self, content: Content) -> None:
-        self.policy = content.policy
-        self.leave_alone = [re.compile(pattern) for pattern in content.leave_alone]
-        self._content = content
+    def __init__(
+        self, shape: MeshShape, policy: Callable[[], Policy], leave_alone: Iterable[str]
+    ) -> None:
+        """Take a policy that may not be there yet: ``policy`` is called once, when it is needed."""
+        self.shape = shape
+        self.leave_alone = [re.compile(pattern) for pattern in leave_alone]
+        self._make = policy
+
+    @functools.cached_property
+    def policy(self) -> Policy:
+        """Mesh, rules and pipeline."""
+        return self._make()
 
     @classmethod
     def of(cls, policy: Policy, leave_alone: Iterable[str | re.Pattern[str]] = ()) -> Wanted:
@@ -56,14 +67,13 @@ class Wanted:
         Raises:
           ShardingError: ``bad-regex``.
         """
-        content = Content(policy, tuple(_pattern(each) for each in _several(leave_alone)))
+        names = _patterns(leave_alone)
+        content = Content(policy, names)
+        made = cls(policy.shape, lambda: content.policy, names)
         try:
-            found = cls._known.get(content)
+            return cls._known.setdefault(content, made)
         except TypeError:  # A pass with an option that has no hash is like no other.
-            return cls(content)
-        if found is None:
-            found = cls._known[content] = cls(content)
-        return found
+            return made
 
     def leaves_alone(self, name: str) -> bool:
         """Whether the user wants the function of that name left alone."""
@@ -88,15 +98,7 @@ def read(mesh: Any, rules: Any, pipeline: Any, leave_alone: Any) -> Wanted:
         without devices.
     """
     found = None if rules is None else PartitionRules.of(rules)
-    if mesh is None:
-        mesh = None if found is None else found.mesh
-    if mesh is None:
-        raise ShardingError(
-            "bad-mesh",
-            "plugin mode has no mesh to compile for",
-            help='give one (mesh={"data": 2, "model": 4}), or put a [mesh] table into the rules',
-        )
-    policy = Policy.of(mesh, found, pipeline)
+    policy = Policy.of(_some_mesh(mesh, found), found, pipeline)
     if not isinstance(policy.mesh, jax.sharding.Mesh):
         raise ShardingError(
             "bad-mesh",
@@ -104,6 +106,43 @@ def read(mesh: Any, rules: Any, pipeline: Any, leave_alone: Any) -> Wanted:
             help="give a mesh of this process's devices: jax.make_mesh((2, 4), ('data', 'model'))",
         )
     return Wanted.of(policy, leave_alone)
+
+
+def read_for_later(shape: MeshShape | None, rules: Any, pipeline: Any, leave_alone: Any) -> Wanted:
+    """What a user gave, for a program that has yet to start JAX's backends, in its own way.
+
+    Devices are taken when the first function is compiled.
+
+    Raises:
+      ShardingError: as :func:`read`; that there are too few devices is found later.
+    """
+    found = None if rules is None else PartitionRules.of(rules)
+    shape = _some_mesh(shape, found)
+    assert shape is not None
+    found = None if found is None else found.with_mesh(shape)
+    steps = None if pipeline is None else build(pipeline)
+    return Wanted(shape, lambda: Policy.of(shape, found, steps), _patterns(leave_alone))
+
+
+def _some_mesh(mesh: Any, rules: PartitionRules | None) -> Any:
+    """``mesh``, or that of the rules.
+
+    Raises:
+      ShardingError: ``bad-mesh`` where there is none.
+    """
+    if mesh is None:
+        mesh = None if rules is None else rules.mesh
+    if mesh is None:
+        raise ShardingError(
+            "bad-mesh",
+            "plugin mode has no mesh to compile for",
+            help='give one (mesh={"data": 2, "model": 4}), or put a [mesh] table into the rules',
+        )
+    return mesh
+
+
+def _patterns(given: Any) -> tuple[str, ...]:
+    return tuple(_pattern(each) for each in _several(given))
 
 
 def _several(given: Any) -> Iterable[Any]:
@@ -118,7 +157,6 @@ def _pattern(given: Any) -> str:
             f"leave_alone holds {given!r} of type {type(given).__name__}",
             help="give names of functions, or regexes for whole names",
         )
-    # `<lambda>` and the like are names, too, and stand for themselves as regexes do.
     try:
         re.compile(text)
     except re.error as error:
