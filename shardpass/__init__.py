@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from shardpass.report import visualize as visualize
     from shardpass.runtime import check as check
     from shardpass.runtime import compile_module as compile_module
+    from shardpass.runtime import constrain as constrain
     from shardpass.runtime import jit as jit
+    from shardpass.runtime import pjit as pjit
     from shardpass.runtime import plugin as plugin
     from shardpass.runtime import request_cpu_devices as request_cpu_devices
     from shardpass.runtime import run as run
@@ -70,10 +72,12 @@ _LAYER_OF = {
     "build_report": "report",
     "check": "runtime",
     "compile_module": "runtime",
+    "constrain": "runtime",
     "explain_difference": "sharding",
     "jit": "runtime",
     "load": "mlir",
     "make_mesh": "sharding",
+    "pjit": "runtime",
     "plugin": "runtime",
     "request_cpu_devices": "runtime",
     "run": "runtime",
@@ -105,10 +109,12 @@ __all__ = [
     "build_report",
     "check",
     "compile_module",
+    "constrain",
     "explain_difference",
     "jit",
     "load",
     "make_mesh",
+    "pjit",
     "plugin",
     "request_cpu_devices",
     "run",

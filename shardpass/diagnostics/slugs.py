@@ -85,6 +85,8 @@ SLUGS: Final[dict[str, str]] = {
     "partitioner": "a partitioner that the module's notation cannot use",
     # inside jax
     "bad-argument": "an argument of shardpass.jit that does not fit the function or its values",
+    "deleted": "an argument that was donated to an earlier call",
+    "no-constraint": "a constraint that changes nothing, and why",
     "moved": "an argument that arrives in another place than the plan has for it",
     "left-alone": "a function that plugin mode compiles without a plan, and why",
     "unknown-jax": "a JAX whose inside is not as plugin mode knows it",

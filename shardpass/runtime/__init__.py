@@ -28,10 +28,12 @@ _HOMES = {
     "RunRow": "running",
     "check": "checking",
     "compile_module": "compile",
+    "constrain": "jitted",
     "devices_for": "devices",
     "in_child": "child",
     "input_source": "inputs",
     "jit": "jitted",
+    "pjit": "jitted",
     "plugin": "plugged",
     "request_cpu_devices": "devices",
     "run": "running",
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
     from shardpass.runtime.compile import Executable, compile_module
     from shardpass.runtime.devices import devices_for, request_cpu_devices
     from shardpass.runtime.inputs import InputSource, input_source
-    from shardpass.runtime.jitted import jit
+    from shardpass.runtime.jitted import constrain, jit, pjit
     from shardpass.runtime.plugged import plugin
     from shardpass.runtime.result import CheckResult, ResultRow
     from shardpass.runtime.running import RunResult, RunRow, run
@@ -57,10 +59,12 @@ __all__ = [
     "RunRow",
     "check",
     "compile_module",
+    "constrain",
     "devices_for",
     "in_child",
     "input_source",
     "jit",
+    "pjit",
     "plugin",
     "request_cpu_devices",
     "run",

@@ -1,4 +1,4 @@
-"""``register_exclusion``: frames of ours that JAX takes for its own."""
+"""``register_exclusion``, of both modules: frames of ours that JAX takes for its own."""
 
 import traceback
 
@@ -22,7 +22,13 @@ def test_leave_out(tmp_path):
             jax.jit(lambda x: names["call"](fail, x))(1.0)
         return [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
 
+    def locations():
+        function = jax.jit(lambda x: names["call"](lambda x: x * 2, x))
+        return function.lower(1.0).as_text(debug_info=True)
+
     assert "call" in frames()
+    assert "between.py" in locations()
     tracebacks.leave_out(str(tmp_path))
     assert "call" not in frames()
     assert "fail" in frames()
+    assert "between.py" not in locations()

@@ -31,9 +31,25 @@ because the same arguments arrived on the mesh.
 ``form``       one arrangement of arguments, with a ``jax.jit`` for each boundary
 ``placing``    arguments that lie elsewhere
 ``function``   what ``shardpass.jit`` returns
+``ahead``      the same ahead of its calls: traced, lowered, compiled, reported
+``pjit``       the same under its old name
+``constrain``  constraints on values inside, by spec or by the name that rules have for them
+``telling``    warnings and reports for the user
 ============== ====================================================================
 """
 
+from shardpass.runtime.jitted.ahead import Compiled, Lowered, Traced
+from shardpass.runtime.jitted.constrain import constrain
 from shardpass.runtime.jitted.function import JitFunction, jit
+from shardpass.runtime.jitted.pjit import PjitFunction, pjit
 
-__all__ = ["JitFunction", "jit"]
+__all__ = [
+    "Compiled",
+    "JitFunction",
+    "Lowered",
+    "PjitFunction",
+    "Traced",
+    "constrain",
+    "jit",
+    "pjit",
+]

@@ -7,11 +7,16 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from shardpass.compat.jit_cache import known_calls
 from shardpass.diagnostics import Severity, ShardingError
-from shardpass.runtime.jitted.form import Form, Settings
+from shardpass.report import build_report
+from shardpass.runtime.jitted.ahead import Lowered, Traced
+from shardpass.runtime.jitted.form import Form
 from shardpass.runtime.jitted.planning import Plan, Plans
 from shardpass.runtime.jitted.policy import Policy, fixed
+from shardpass.runtime.jitted.settings import Settings
 from shardpass.runtime.jitted.signature import Chosen, Names, Numbers
+from shardpass.runtime.jitted.telling import show
 
 
 class JitFunction:
@@ -32,12 +37,35 @@ class JitFunction:
         else:
             form = self._forms.get(len(args)) or self._form(len(args), ())
         try:
-            return form.current(*args)
+            found = form.current(*args)
+            if known_calls(form.program) != form.checked_calls:
+                form.check(args)
+            return found
         except ShardingError:
             raise
         except ValueError as error:
             stopped = error  # By the user's function, or by something to be done for this call.
+        except RuntimeError as error:
+            form.refuse_deleted(error, args)
+            raise
         return form.go_on(stopped, *args)
+
+    def trace(self, /, *args: Any, **kwargs: Any) -> Traced:
+        """Trace it for arguments of those kinds; shapes will do."""
+        form, args = self._arranged(args, kwargs)
+        return Traced(form.trace(*args), self._settings.policy.has_devices)
+
+    def lower(self, /, *args: Any, **kwargs: Any) -> Lowered:
+        """Lower it for arguments of those kinds; shapes will do."""
+        return self.trace(*args, **kwargs).lower()
+
+    def eval_shape(self, /, *args: Any, **kwargs: Any) -> Any:
+        """The kinds of its results; see ``jax.eval_shape``."""
+        return self.trace(*args, **kwargs).out_info
+
+    def clear_cache(self) -> None:
+        """Forget every plan and every compiled program."""
+        self._forms.clear()
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """As a method: with the instance for the first argument."""
@@ -104,6 +132,11 @@ def jit(
     if function is None:
         options = {name: value for name, value in locals().items() if name != "function"}
         return functools.partial(jit, **options)
+    if not callable(function):
+        raise ShardingError(
+            "abstract-type",
+            f"jit takes a function, not {function!r} of type {type(function).__name__}",
+        )
     policy = Policy.of(mesh, rules, pipeline)
     options = {"keep_unused": keep_unused, "inline": inline, "compiler_options": compiler_options}
     settings = Settings(
@@ -123,6 +156,9 @@ def jit(
 
 
 def _tell(settings: Settings, plan: Plan, report: bool) -> None:
+    if report:
+        show(build_report(plan.module))
     for diagnostic in plan.diagnostics:
-        if diagnostic.severity is Severity.WARNING:
+        # Not every argument needs a rule: propagation decides, and warns of what it leaves whole.
+        if diagnostic.severity is Severity.WARNING and diagnostic.slug != "unmatched":
             settings.say_once(diagnostic.message, lambda told=diagnostic: str(told))

@@ -10,8 +10,10 @@ import jax
 from jax.core import Tracer
 from jax.sharding import NamedSharding
 
-from shardpass.diagnostics import Diagnostic, Severity
+from shardpass.compat.lowering import device_assignment
+from shardpass.diagnostics import Diagnostic, Severity, ShardingError
 from shardpass.runtime.jitted.planning import Placed
+from shardpass.runtime.jitted.policy import ids_of
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,32 @@ class Misplaced:
                 "loop",
             )
         )
+
+    def refuse(self, path: str) -> None:
+        """Refuse an array that nobody means to move with each call.
+
+        Raises:
+          ShardingError: ``device-order`` for one on the same devices in another order, with both;
+            ``mixed-backends`` for one on another backend.
+        """
+        own = list(device_assignment(self.target))
+        other = list(device_assignment(self.array.sharding))
+        subject = f'argument {self.place} ("{path}")'
+        if own[0].platform != other[0].platform:
+            raise ShardingError(
+                "mixed-backends",
+                f"{subject} is on {other[0].platform}, and the function runs on {own[0].platform}",
+                path=path,
+                help="place it there first: jax.device_put(x, sharding)",
+            )
+        if own != other and set(own) == set(other) and not self.array.is_fully_replicated:
+            raise ShardingError(
+                "device-order",
+                f"{subject} is on the devices of the mesh in another order",
+                path=path,
+                notes=(f"the mesh has {ids_of(own)}", f"the array has {ids_of(other)}"),
+                help="make both meshes in one order, or place it once: jax.device_put(x, sharding)",
+            )
 
     def placed(self, *, donated: bool) -> jax.Array:
         """The array where it belongs."""

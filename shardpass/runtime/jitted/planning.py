@@ -14,6 +14,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from shardpass.canon import TensorSharding
 from shardpass.diagnostics import Diagnostic, Severity, ShardingError
 from shardpass.mlir import (
+    MHLO_SHARDING,
     SDY_SHARDING,
     EntryValue,
     Module,
@@ -103,11 +104,17 @@ class Plans:
         self._known: weakref.WeakKeyDictionary[Any, dict[Any, Plan]] = weakref.WeakKeyDictionary()
 
     def plan(self, traced: Any, given: Given, relower: Relower) -> Plan:
-        """The plan for ``traced``, a ``jax.stages.Traced``; see :func:`derive`."""
+        """The plan for ``traced``, a ``jax.stages.Traced``; see :func:`derive`.
+
+        Raises:
+          ShardingError: as there; ``unused-rule``, where no rule matches anything.
+        """
         known = self._known.setdefault(traced.jaxpr, {})
         found = known.get(given)
         if found is None:
-            found = known[given] = derive(traced, self._policy, given, relower)
+            found = derive(traced, self._policy, given, relower)
+            _refuse_useless(self._policy, found.diagnostics)
+            known[given] = found
         return found
 
 
@@ -123,8 +130,9 @@ def derive(traced: Any, policy: Policy, given: Given, relower: Relower | None = 
 
     Raises:
       ShardingError: what the pipeline reports; ``mesh-mismatch`` for a value that a pass put on
-        another mesh; ``rule-conflict`` for a rule that contradicts a type; ``unused-rule``, where
-        no rule matches anything.
+        another mesh; ``rule-conflict`` for a rule that contradicts a type; ``not-supported`` for
+        ordered effects, which JAX has on one device alone; ``bad-pipeline`` for one that ends in
+        GSPMD's notation.
     """
     notes = NoteConstraints()
     steps: list[Any] = list(policy.pipeline)
@@ -136,9 +144,11 @@ def derive(traced: Any, policy: Policy, given: Given, relower: Relower | None = 
         lowered = load(traced.lower())
     result = run_pipeline(lowered, steps, **policy.given)
     module = result.module
+    _check_arguments(module)
     # In front of the arguments that a caller sees JAX may put constants.
     arguments = module.arguments[len(module.arguments) - len(given.arguments) :]
-    diagnostics = _settled(result.diagnostics, given, [value.path for value in arguments])
+    paths = tuple(value.path for value in arguments)
+    diagnostics = _settled(_used(policy, result.diagnostics), given, paths)
     reader = Reader(policy, Shardings(module.root), with_types=given.has_types)
     main = module.main
     boundary = Boundary(
@@ -152,11 +162,26 @@ def derive(traced: Any, policy: Policy, given: Given, relower: Relower | None = 
             module.results, result_attributes(main), given.fixed.results, _ranks(traced.out_avals)
         ),
     )
-    paths = tuple(value.path for value in arguments)
     program = traced.jaxpr
     if notes.noted:
         program = bound(program, reader.decisions(notes.noted))
     return Plan(boundary, program, paths, module, (*diagnostics, *reader.diagnostics))
+
+
+def _check_arguments(module: Module) -> None:
+    if not all(value.is_tensor for value in module.arguments):
+        raise ShardingError(
+            "not-supported",
+            "the function has ordered effects, which JAX has on one device alone",
+            help="leave out ordered=True of its prints and callbacks",
+        )
+    main = module.main
+    if any(MHLO_SHARDING in e for e in (*argument_attributes(main), *result_attributes(main))):
+        raise ShardingError(
+            "bad-pipeline",
+            "the pipeline ends in GSPMD's notation, and a plan is read in Shardy's",
+            help='leave out sp-export-mhlo; as_text(notation="mhlo") shows what it would say',
+        )
 
 
 def settled_types(
@@ -205,12 +230,7 @@ def _contradiction(place: int, path: str, kind: Any, spec: Any) -> Diagnostic:
     )
 
 
-def refuse_useless(policy: Policy, diagnostics: Iterable[Diagnostic]) -> None:
-    """Refuse rules that matched nothing at all.
-
-    Raises:
-      ShardingError: ``unused-rule``.
-    """
+def _refuse_useless(policy: Policy, diagnostics: Iterable[Diagnostic]) -> None:
     unused = [d for d in diagnostics if d.slug == "unused-rule"]
     if policy.rules is not None and unused and len(unused) == len(policy.rules.rules):
         raise ShardingError(
@@ -220,6 +240,17 @@ def refuse_useless(policy: Policy, diagnostics: Iterable[Diagnostic]) -> None:
             help="a path is spelt like state.params.fc.kernel: the argument's name, then the keys; "
             "fn.lower(...).report() shows them all",
         )
+
+
+def _used(policy: Policy, diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
+    """``diagnostics`` without rules that were looked up by a name and match no path."""
+    rules = policy.rules
+    by_name = [] if rules is None else [rules.describe(place) for place in policy.used_by_name]
+    return [
+        one
+        for one in diagnostics
+        if one.slug != "unused-rule" or not any(one.message.startswith(r) for r in by_name)
+    ]
 
 
 def _settled(
@@ -285,7 +316,9 @@ class Reader:
 
     def _named(self, value: EntryValue, entries: ir.DictAttr, rank: int) -> NamedSharding | None:
         if SDY_SHARDING not in entries:
-            return None
+            # What propagation has been past and left alone is whole.
+            spread = self._policy.propagates and value.is_tensor
+            return self._sharding(PartitionSpec()) if spread else None
         layout = self._shardings.read(entries[SDY_SHARDING])
         return self._on_mesh(str(value), layout, value.path, rank)
 
@@ -315,6 +348,9 @@ class Reader:
         while dims and not dims[-1]:
             dims.pop()
         spec = PartitionSpec(*(_entry(names) for names in dims))
+        return self._sharding(spec)
+
+    def _sharding(self, spec: PartitionSpec) -> NamedSharding:
         return self._policy.sharding(spec, with_types=self._with_types)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -11,17 +11,20 @@ import jax
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
 from shardpass.canon import MeshShape
+from shardpass.compat.lowering import device_assignment
 from shardpass.diagnostics import ShardingError
 from shardpass.partition_rules import PartitionRules
 from shardpass.passes import Pass
+from shardpass.passes.annotate import Annotate
 from shardpass.passes.pipeline import build
+from shardpass.passes.propagate import Propagate
 from shardpass.passes.units import Step
 from shardpass.runtime.jitted.axis_types import JaxMesh, with_auto_axes
 from shardpass.sharding import Mesh, make_mesh
 from shardpass.sharding.conversion import as_mesh_shape
 
-_BY_RULES: Final = "sp-annotate"
-_PROPAGATION: Final = "sp-propagate"
+#: More device ids than anybody compares by eye.
+_MOST_DEVICES: Final = 16
 
 
 @dataclass(frozen=True)
@@ -32,11 +35,13 @@ class Policy:
       mesh: JAX's own mesh, with devices or without.
       rules: the partition rules, over that mesh; ``None`` for none.
       pipeline: the passes that derive a plan.
+      used_by_name: the places of the rules that :func:`shardpass.constrain` has looked up.
     """
 
     mesh: JaxMesh
     rules: PartitionRules | None
     pipeline: tuple[Step, ...] = field(repr=False)
+    used_by_name: set[int] = field(default_factory=set, repr=False, compare=False)
 
     @classmethod
     def of(cls, mesh: Any, rules: Any = None, pipeline: Any = None) -> Policy:
@@ -55,18 +60,23 @@ class Policy:
         held = jax_mesh(mesh)
         found = None if rules is None else PartitionRules.of(rules, mesh=as_mesh_shape(held))
         if pipeline is None:
-            pipeline = [_BY_RULES, _PROPAGATION] if found else [_PROPAGATION]
+            pipeline = [Annotate, Propagate] if found else [Propagate]
         return cls(held, found, tuple(build(pipeline)))
 
     def by_rules_alone(self) -> Policy:
         """The same without propagation and passes of the user's."""
-        steps = build([_BY_RULES]) if self.rules else []
+        steps = build([Annotate]) if self.rules else []
         return dataclasses.replace(self, pipeline=tuple(steps))
 
     @property
     def shape(self) -> MeshShape:
         """The names and sizes of the mesh's axes."""
         return as_mesh_shape(self.mesh)
+
+    @property
+    def has_devices(self) -> bool:
+        """Whether there is something to compile for."""
+        return not isinstance(self.mesh, AbstractMesh)
 
     @property
     def given(self) -> dict[str, Any]:
@@ -77,16 +87,25 @@ class Policy:
         return {"rules": self.rules, "mesh": self.shape if takes_mesh else None}
 
     @property
+    def propagates(self) -> bool:
+        """Whether the plan settles every value."""
+        return any(isinstance(step, Propagate) for step in self.pipeline)
+
+    @property
     def decides_inside(self) -> bool:
         """Whether a plan may speak of values that are neither arguments nor results."""
         if self.rules is not None and self.rules.has_op_rules:
             return True
-        names = {step.name if isinstance(step, Pass) else step for step in self.pipeline}
-        return not names <= {_BY_RULES, _PROPAGATION}
+        return not all(isinstance(step, (Annotate, Propagate)) for step in self.pipeline)
 
     def sharding(self, spec: Any, *, with_types: bool = False) -> NamedSharding:
         """``spec`` on the mesh, whose axes are ``Auto`` unless the values have types."""
         return NamedSharding(self.mesh if with_types else with_auto_axes(self.mesh), spec)
+
+
+#: The policy of the function of ``shardpass.jit`` that is being traced. JAX takes it into the keys
+#: of its caches.
+current_policy: Final = jax.make_user_context(None)
 
 
 def jax_mesh(mesh: Any) -> JaxMesh:
@@ -115,11 +134,14 @@ def fixed(given: Any, policy: Policy, what: str) -> Any:
     """Shardings as the user gave them, with a spec meaning one on the mesh; ``None`` stays open.
 
     Raises:
-      ShardingError: ``abstract-type``.
+      ShardingError: ``abstract-type``; ``device-order``, ``mesh-mismatch`` for other devices.
     """
 
     def one(leaf: Any) -> Any:
-        if leaf is None or isinstance(leaf, jax.sharding.Sharding):
+        if leaf is None:
+            return None
+        if isinstance(leaf, jax.sharding.Sharding):
+            check_devices(leaf, policy.mesh, what)
             return leaf
         if isinstance(leaf, PartitionSpec):
             return policy.sharding(leaf)
@@ -130,6 +152,36 @@ def fixed(given: Any, policy: Policy, what: str) -> Any:
         )
 
     return jax.tree.map(one, given, is_leaf=is_sharding_leaf)
+
+
+def check_devices(sharding: jax.sharding.Sharding, mesh: JaxMesh, what: str) -> None:
+    """Refuse a sharding of other devices than those of ``mesh``, or of those in another order.
+
+    Raises:
+      ShardingError: ``device-order``, with both orders; ``mesh-mismatch``.
+    """
+    if isinstance(mesh, AbstractMesh) or isinstance(getattr(sharding, "mesh", None), AbstractMesh):
+        return
+    own, other = list(mesh.devices.flat), list(device_assignment(sharding))
+    if own == other:
+        return
+    slug, which = ("device-order", "the devices in another order")
+    if set(own) != set(other):
+        slug, which = ("mesh-mismatch", "other devices")
+    raise ShardingError(
+        slug,
+        f"{what} is on {which} than the mesh of the function",
+        notes=(f"the mesh has {ids_of(own)}", f"{what} has {ids_of(other)}"),
+        help="make its mesh of the same devices in the same order",
+    )
+
+
+def ids_of(devices: Sequence[Any]) -> str:
+    """``cpu devices 0, 1, 2``."""
+    shown = ", ".join(str(device.id) for device in devices[:_MOST_DEVICES])
+    more = len(devices) - _MOST_DEVICES
+    platform = devices[0].platform if devices else "no"
+    return f"{platform} devices {shown}" + (f" and {more} more" if more > 0 else "")
 
 
 def is_sharding_leaf(value: Any) -> bool:

@@ -64,6 +64,24 @@ class Chosen:
         return frozenset(found)
 
 
+def by_position(
+    function: Callable[..., Any], count: int, names: Sequence[str]
+) -> inspect.Signature | None:
+    """The signature of ``function`` where all arguments of a call are passed by position.
+
+    Args:
+      function: the function.
+      count: how many were.
+      names: the names of the others, which stand behind them.
+    """
+    if not names:
+        return None  # Its own will do.
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    first = [p.name for p in _parameters(function) if p.kind in _BY_PLACE][:count]
+    first += [f"argument_{place}" for place in range(len(first), count)]
+    return inspect.Signature([inspect.Parameter(name, kind) for name in (*first, *names)])
+
+
 def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     try:
         return list(inspect.signature(function).parameters.values())

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
+import sys
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Any
 
 from shardpass.canon import MeshShape
+from shardpass.runtime.jitted.telling import warn
 from shardpass.runtime.plugged import hook
 from shardpass.runtime.plugged.report import PluginReport, Record
 from shardpass.runtime.plugged.wanted import Wanted, current, read, read_for_later
@@ -72,10 +73,10 @@ class Plugin:
 
     def _end(self, *, failed: bool) -> None:
         if self._print_report:
-            print(self.report())
+            print(self.report(), file=sys.stderr)
         # Behind an error of the user's nobody asks what the rules were good for.
         for told in () if failed else self.report().warnings:
-            warnings.warn(str(told), stacklevel=4)
+            warn(str(told))
 
 
 def plugin(
@@ -101,7 +102,7 @@ def plugin(
       pipeline: the passes, as :func:`shardpass.run_pipeline` takes them; ``sp-annotate`` (where
         there are rules) and ``sp-propagate`` by default.
       leave_alone: names of functions that are to compile as they would, or regexes for whole names.
-      report: print the report when the block ends.
+      report: print the report to standard error when the block ends.
 
     Raises:
       ShardingError: what is wrong with any of these. Entering the block: ``unknown-jax`` on a JAX

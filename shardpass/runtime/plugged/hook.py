@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import threading
-import warnings
 import weakref
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,8 +16,9 @@ from shardpass.passes.annotate import Annotate
 from shardpass.passes.propagate import Propagate
 from shardpass.runtime.jitted.axis_types import with_auto_axes
 from shardpass.runtime.jitted.policy import Policy
+from shardpass.runtime.jitted.telling import warn
 from shardpass.runtime.plugged.adapters import names_for
-from shardpass.runtime.plugged.calls import Call, callers
+from shardpass.runtime.plugged.calls import Call
 from shardpass.runtime.plugged.exempt import LeftAlone, Why, exemption
 from shardpass.runtime.plugged.memo import Memo
 from shardpass.runtime.plugged.report import Record
@@ -107,7 +106,7 @@ def _hooked(*args: Any, **kwargs: Any) -> Any:
     program = original(*args, **kwargs)
     for record in _records.get(wanted, ()):
         if record.leave_alone(outcome) and outcome.is_worth_a_warning:
-            _warn([outcome.warning()])
+            warn(outcome.warning())
     return program
 
 
@@ -135,7 +134,8 @@ def _planned(original: jit_lowering.Lowering, call: Call, wanted: Wanted) -> Any
         else:
             found = _memo.shared(found)
             for record in _records.get(wanted, ()):
-                _warn(map(str, record.compiled(call, found, names)))
+                for told in record.compiled(call, found, names):
+                    warn(str(told))
         _memo.keep(program, (wanted, arrive), found)
     return found if isinstance(found, LeftAlone) else found.program
 
@@ -153,19 +153,6 @@ def _unplannable(program: Any) -> Why | None:
 def only_lays_out(policy: Policy) -> bool:
     """Whether the pipeline does nothing but apply rules and propagate."""
     return all(isinstance(step, (Annotate, Propagate)) for step in policy.pipeline)
-
-
-def _warn(texts: Iterable[str]) -> None:
-    """Warn whoever called the function."""
-    frame = next(callers(), None)
-    for text in texts:
-        if frame is None:
-            warnings.warn(text, stacklevel=1)
-            continue
-        registry = frame.f_globals.setdefault("__warningregistry__", {})
-        warnings.warn_explicit(
-            text, UserWarning, frame.f_code.co_filename, frame.f_lineno, registry=registry
-        )
 
 
 def _first_line(error: Exception) -> str:

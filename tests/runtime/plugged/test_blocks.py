@@ -308,7 +308,7 @@ def test_report():
 def test_report_at_the_end(capsys):
     with block(report=True):
         jax.jit(lambda x: x * 2)(X)
-    assert "compiled with a plan: 1 function" in capsys.readouterr().out
+    assert "compiled with a plan: 1 function" in capsys.readouterr().err
 
 
 def test_a_moved_argument_is_reported():

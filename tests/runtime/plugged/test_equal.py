@@ -19,7 +19,7 @@ def hlo(compiled) -> str:
     """The optimized program without metadata, names of its author's and numbers of ops."""
     text = re.sub(r"(, )?metadata=\{[^}]*\}", "", compiled.as_text())
     text = re.sub(r"HloModule [^,]+", "HloModule m", text)
-    text = re.sub(r"(?s)\n+(FileNames|FunctionNames|FileLocations|StackFrames).*?\n\n", "\n", text)
+    text = re.sub(r"(?ms)^FileNames.*?(?=^(%|ENTRY))", "", text)
     return re.sub(r"\.\d+\b", "", text)
 
 
