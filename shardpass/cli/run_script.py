@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -32,12 +33,12 @@ class Request:
     """What the command line asks for."""
 
     script: str
-    arguments: tuple[str, ...]
+    arguments: Sequence[str]
     mesh: str | None
     rules: str | None
     pipeline: str | None
     devices: int | None
-    leave_alone: tuple[str, ...]
+    leave_alone: Sequence[str]
     report: bool
     as_json: bool
     quiet: bool

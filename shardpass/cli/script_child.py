@@ -26,9 +26,7 @@ _COMPILING: Final = "plugin mode was compiling "
 def main() -> NoReturn:
     """Run the script that the command line names."""
     die_with(int(os.environ.pop("SHARDPASS_PARENT")))
-    given = json.loads(sys.argv[1])
-    given = {name: tuple(v) if isinstance(v, list) else v for name, v in given.items()}
-    request = Request(**given)
+    request = Request(**json.loads(sys.argv[1]))
     console = Console.of_terminal(as_json=request.as_json, quiet=request.quiet)
     plugged: list[Plugin] = []
     code: object = 0

@@ -16,8 +16,9 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from jax._src import pjit
+from jax._src import core, pjit
 from jax._src.interpreters import pxla
+from jax._src.named_sharding import UnspecifiedValue
 
 Lowering = Callable[..., Any]
 
@@ -80,7 +81,7 @@ def program_parameters() -> tuple[str, ...] | None:
 
 def is_open(sharding: Any) -> bool:
     """Whether ``sharding`` is JAX's word for one that the user has not given."""
-    return isinstance(sharding, pjit.UnspecifiedValue)
+    return isinstance(sharding, UnspecifiedValue)
 
 
 def open_argument(argument: Any) -> Any:
@@ -101,7 +102,7 @@ def is_explicit_type(aval: Any) -> bool:
 
 def with_sharding(aval: Any, sharding: Any) -> Any:
     """The type of a value that lies as ``sharding`` says."""
-    return pxla.core.update_aval_with_sharding(aval, sharding)
+    return core.update_aval_with_sharding(aval, sharding)
 
 
 def with_module(program: Any, module: Any, **compile_args: Any) -> Any:

@@ -301,6 +301,7 @@ class Reader:
         given: Sequence[Placed],
         ranks: Sequence[int],
     ) -> tuple[Placed, ...]:
+        """Where arguments or results lie, one by one; ``given`` is what is settled of them."""
         return tuple(
             own or self._named(value, entries, rank)
             for value, entries, own, rank in zip(values, attributes, given, ranks, strict=True)

@@ -1,10 +1,10 @@
 """Plugin mode: plain ``jax.jit`` in code that nobody edits, compiled with a plan.
 
 Inside a block, whatever JAX lowers under ``jax.jit`` or ``pjit`` goes through the pipeline before
-it is compiled. One function of JAX's is replaced for that, where a traced function becomes a program
-(:mod:`shardpass.compat.jit_lowering`). All else is as it was: eager code, dispatch, caches and
-transformations are JAX's, and ``jax.set_mesh`` is not called, so that arrays that are made on the
-way are not bound to a mesh.
+it is compiled. One function of JAX's is replaced for that, where a traced function becomes a
+program (:mod:`shardpass.compat.jit_lowering`). All else is as it was: eager code, dispatch, caches
+and transformations are JAX's, and ``jax.set_mesh`` is not called, so that arrays that are made on
+the way are not bound to a mesh.
 
 What becomes of a function:
 

@@ -99,7 +99,9 @@ def _by_parameter(
 ) -> Iterator[tuple[str, Any]]:
     """Each argument under the name that JAX has for it: ``x``, or ``xs[0]`` of ``*xs``."""
     parameters = list(inspect.signature(function).parameters.values())
-    by_place = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    by_place = [
+        p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
     rest = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "args")
     for place, value in enumerate(args):
         more = place - len(by_place)

@@ -33,9 +33,7 @@ class Call:
     @classmethod
     def of(cls, args: Sequence[Any], kwargs: dict[str, Any]) -> Call:
         """The call with these arguments, however JAX passes them."""
-        return cls(
-            dict(zip(jit_lowering.PARAMETERS[: len(args)], args, strict=True)) | kwargs
-        )
+        return cls(dict(zip(jit_lowering.PARAMETERS[: len(args)], args, strict=True)) | kwargs)
 
     @property
     def jaxpr(self) -> Any:

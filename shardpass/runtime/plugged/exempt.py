@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import jax
+import numpy as np
 from jax.sharding import AbstractMesh, NamedSharding
 
 from shardpass.compat import jit_lowering
@@ -94,14 +95,14 @@ def _reasons(call: Call, wanted: Wanted) -> Iterator[tuple[Why, str]]:
         yield Why.PLATFORMS, ", ".join(platforms)
     if not uses_shardy():
         yield Why.GSPMD, ""
-    order = tuple(wanted.policy.mesh.devices.flat)  # pyright: ignore[reportAttributeAccessIssue]
+    order = tuple(np.ravel(wanted.mesh.devices))
     for what, sharding in _bindings(call):
         if fault := _elsewhere(sharding, order):
             yield Why.DEVICES, f"{what} {fault}"
     context = call.parameters["ctx_mesh"]
-    if isinstance(context, jax.sharding.Mesh) and not context.empty:
-        if fault := _differs(tuple(context.devices.flat), order):
-            yield Why.DEVICES, f"the mesh around it (jax.set_mesh, with mesh) {fault}"
+    is_set = isinstance(context, jax.sharding.Mesh) and not context.empty
+    if is_set and (fault := _differs(tuple(np.ravel(context.devices)), order)):
+        yield Why.DEVICES, f"the mesh around it (jax.set_mesh, with mesh) {fault}"
     for place, argument in enumerate(call.arguments):
         memory = _own_memory(argument)
         if memory and not call.explicit(place):

@@ -127,7 +127,7 @@ def _planned(original: jit_lowering.Lowering, call: Call, wanted: Wanted) -> Any
     if found is None:
         names = names_for(call)
         found = with_plan(program, call, policy, arrive, names.by_raw)
-        if only_lays_out(policy) and found.cuts_nothing and not any(arrive):
+        if only_lays_out(policy) and found.says_nothing and not any(arrive):
             for record in _records.get(wanted, ()):
                 record.looked_at(found.diagnostics)
             found = LeftAlone(call.name, call.place, Why.NOTHING)

@@ -1,4 +1,4 @@
-"""What plugin mode did: functions that were compiled with a plan, and those that were left alone."""
+"""What plugin mode did: functions that were compiled with a plan, and those left alone."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ class Place:
 
     Attributes:
       path: its name, as rules see it.
-      spec: its spec on the mesh, as JAX prints it; ``None`` where XLA is to find it.
+      spec: its spec on the mesh, as JAX prints it, or another sharding that it arrives with;
+        ``None`` where XLA is to find it.
       moved: whether it arrives in another place, and is moved inside the program.
     """
 
@@ -202,7 +203,7 @@ def _places(
 def _spec(place: Any) -> str | None:
     if place is None:
         return None
-    return str(place.spec) if isinstance(place, NamedSharding) else str(place)
+    return str(place.spec) if isinstance(place, NamedSharding) else " ".join(str(place).split())
 
 
 def _shown(row: Compiled) -> list[str]:

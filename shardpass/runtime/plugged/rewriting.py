@@ -6,10 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import jax
+import numpy as np
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
-from jax.sharding import PartitionSpec
+from jax.sharding import AxisType, PartitionSpec
 
+from shardpass.canon import MeshShape, TensorSharding
 from shardpass.compat import jit_lowering
 from shardpass.diagnostics import Diagnostic, Severity, ShardingError
 from shardpass.mlir import (
@@ -71,8 +74,10 @@ class Planned:
     diagnostics: tuple[Diagnostic, ...]
 
     @property
-    def cuts_nothing(self) -> bool:
-        """Whether the plan lays nothing out, neither at the border nor inside."""
+    def says_nothing(self) -> bool:
+        """Whether nothing is laid out, at the border or inside, and nothing was meant to be."""
+        if any(one.slug == "replicated" for one in self.diagnostics):
+            return False
         if any(is_cut(place) for place in (*self.places, *self.result_places)):
             return False
         return not any(True for _ in collect(self.module.root, sdy.ShardingConstraintOp))
@@ -159,12 +164,13 @@ def with_plan(
         )
     arguments, results = module.arguments, module.results
     _refuse_conflicts(diagnostics, call, arguments, kept, constants)
-    reader = Reader(policy, Shardings(module.root), with_types=False)
+    shardings = Shardings(module.root)
+    for place in _kept(shardings, argument_attributes(main), layouts):
+        settled[place] = settled[place] or arrive[place]
+    reader = _Border(policy, shardings)
     found = reader.boundary(arguments, argument_attributes(main), settled, ranks)
     places = _closed(found, arrive, policy)
-    result_places = reader.boundary(
-        results, result_attributes(main), results_given, result_ranks
-    )
+    result_places = reader.boundary(results, result_attributes(main), results_given, result_ranks)
     write = Writer(module.root)
     _say(module, write, policy, (places, settled), (result_places, results_given))
     moved = [
@@ -191,6 +197,71 @@ def with_plan(
     )
 
 
+def _kept(
+    shardings: Shardings, entries: Sequence[ir.DictAttr], layouts: Mapping[int, TensorSharding]
+) -> list[int]:
+    """The places of arguments for which the plan has what they arrive with."""
+    found: list[int] = []
+    for place, layout in layouts.items():
+        if SDY_SHARDING in entries[place]:
+            planned = shardings.read(entries[place][SDY_SHARDING])
+            same = planned.mesh == layout.mesh and planned.dims[: layout.rank] == layout.dims
+            found += [place] if same else []
+    return found
+
+
+class _Border:
+    """Reads the layouts of arguments and results, on whatever mesh of the devices they lie.
+
+    Code that nobody edits has meshes of its own, and propagation carries their axes on.
+    """
+
+    def __init__(self, policy: Policy, shardings: Shardings) -> None:
+        self._policy = policy
+        self._shardings = shardings
+        self._readers: dict[MeshShape, Reader] = {}
+
+    @property
+    def diagnostics(self) -> list[Diagnostic]:
+        """What could not be read as it is."""
+        return [one for reader in self._readers.values() for one in reader.diagnostics]
+
+    def boundary(
+        self,
+        values: Sequence[EntryValue],
+        attributes: Sequence[ir.DictAttr],
+        given: Sequence[Placed],
+        ranks: Sequence[int],
+    ) -> tuple[Placed, ...]:
+        """As that of :class:`Reader`."""
+        found: list[Placed] = []
+        for value, entries, own, rank in zip(values, attributes, given, ranks, strict=True):
+            reader = self._reader(entries)
+            found += reader.boundary([value], [entries], [own], [rank])
+        return tuple(found)
+
+    def _reader(self, entries: ir.DictAttr) -> Reader:
+        mesh = self._policy.shape
+        if SDY_SHARDING in entries:
+            mesh = self._shardings.read(entries[SDY_SHARDING]).mesh
+        found = self._readers.get(mesh)
+        if found is None:
+            policy = self._policy_on(mesh)
+            found = self._readers[mesh] = Reader(policy, self._shardings, with_types=False)
+        return found
+
+    def _policy_on(self, mesh: MeshShape) -> Policy:
+        if mesh.axes == self._policy.shape.axes or mesh.size != self._policy.shape.size:
+            return self._policy
+        held = self._policy.mesh
+        assert isinstance(held, jax.sharding.Mesh)
+        devices = np.ravel(held.devices)
+        ordered = devices if mesh.device_ids is None else devices[list(mesh.device_ids)]
+        kinds = (AxisType.Auto,) * len(mesh.axes)
+        other = jax.sharding.Mesh(ordered.reshape(mesh.sizes), mesh.names, kinds)
+        return replace(self._policy, mesh=other)
+
+
 def _rename(module: Module, names: Mapping[str, str]) -> None:
     for value in module.arguments if names else ():
         if value.raw in names:
@@ -199,9 +270,7 @@ def _rename(module: Module, names: Mapping[str, str]) -> None:
             argument.set_location(location)
 
 
-def _closed(
-    found: Sequence[Placed], arrive: Sequence[Any], policy: Policy
-) -> tuple[Placed, ...]:
+def _closed(found: Sequence[Placed], arrive: Sequence[Any], policy: Policy) -> tuple[Placed, ...]:
     """Where arguments lie, with an answer for those that nobody has anything to say about.
 
     Behind propagation they are whole on every device, which is said, so that they come to the same

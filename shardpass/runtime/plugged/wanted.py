@@ -75,6 +75,12 @@ class Wanted:
         except TypeError:  # A pass with an option that has no hash is like no other.
             return made
 
+    @property
+    def mesh(self) -> jax.sharding.Mesh:
+        """The mesh, which has devices."""
+        assert isinstance(self.policy.mesh, jax.sharding.Mesh)
+        return self.policy.mesh
+
     def leaves_alone(self, name: str) -> bool:
         """Whether the user wants the function of that name left alone."""
         return any(pattern.fullmatch(name) for pattern in self.leave_alone)

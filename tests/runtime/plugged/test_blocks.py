@@ -7,15 +7,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import NamedSharding, SingleDeviceSharding
+from runtime.fresh import run_python
 from runtime.plugged.programs import (
     MESH,
     RULES,
     counted,
     jax_mesh,
     new_batch,
+    new_step,
     new_weights,
     numbers,
-    train_step,
 )
 
 import shardpass
@@ -64,12 +65,42 @@ def test_on_again_compiles_nothing():
 
 def test_a_step_from_numpy_is_compiled_once():
     """Plain ``jax.jit`` with the same shardings traces, lowers and compiles it twice."""
-    step = jax.jit(train_step, donate_argnums=0)
+    step = new_step(donate_argnums=0)
     with block(rules=RULES), counted() as events:
         state, _ = step(new_weights(), new_batch())
         for _ in range(3):
             state, _ = step(state, new_batch())
     assert events == {"traces": 2, "lowerings": 2, "compiles": 1}
+
+
+def test_the_persistent_cache(tmp_path):
+    """Off, on, and with other rules: three programs, each found again by another process."""
+    found = run_python(
+        f"""
+        import jax, jax.monitoring, numpy as np
+        import shardpass
+        from shardpass import P
+        shardpass.request_cpu_devices(8)
+        jax.config.update("jax_compilation_cache_dir", {str(tmp_path)!r})
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+        hits = []
+        name = "/jax/compilation_cache/cache_hits"
+        jax.monitoring.register_event_listener(lambda e, **_: hits.append(e) if e == name else None)
+        function = jax.jit(lambda x: x * 2)
+        mesh = {{"data": 2, "model": 4}}
+        for _ in range(2):
+            function(np.ones((8, 16), np.float32))
+            for axis in mesh:
+                with shardpass.plugin(mesh=mesh, rules=[("^x$", P(axis))]):
+                    function(np.ones((8, 16), np.float32))
+            print(len(hits), len([f for f in __import__("os").listdir({str(tmp_path)!r})
+                                  if f.endswith("-cache")]))
+            jax.clear_caches()
+        """,
+        JAX_PLATFORMS="cpu",
+    )
+    assert found == "0 3\n3 3\n"
 
 
 def test_clear_caches():
@@ -144,7 +175,12 @@ def test_eager_code_is_untouched():
     """Also where JAX's own functions have arguments of the names that rules speak of."""
     with block(rules=[("x|key", P("data"))]) as plugged:
         x = jnp.asarray(X)
-        for array in (x, jnp.where(x > 3, x, 0), x @ x.T, jax.random.normal(jax.random.key(0), (8,))):
+        for array in (
+            x,
+            jnp.where(x > 3, x, 0),
+            x @ x.T,
+            jax.random.normal(jax.random.key(0), (8,)),
+        ):
             assert isinstance(array.sharding, SingleDeviceSharding)
         gradient = jax.grad(lambda x: jnp.sum(jnp.sin(x)))(x)
         assert isinstance(gradient.sharding, SingleDeviceSharding)
@@ -229,6 +265,15 @@ def test_other_devices():
     assert {why for why, _ in left_alone(plugged).values()} == {Why.DEVICES}
 
 
+def test_another_memory():
+    x = jax.device_put(X, SingleDeviceSharding(jax.devices()[0], memory_kind="pinned_host"))
+    with block() as plugged:
+        with pytest.warns(UserWarning, match=r'argument 0 \("x"\) lies in pinned_host'):
+            jax.jit(lambda x: x * 2).lower(x)
+        jax.jit(lambda x: x * 3)(X)
+    assert {why for why, _ in left_alone(plugged).values()} == {Why.MEMORY}
+
+
 def test_a_constraint_on_other_devices():
     """JAX cannot lower that for the mesh, and lowers it for the devices that it names."""
     few = jax_mesh(sizes=(2,), names=("data",), devices=jax.devices()[:2])
@@ -282,12 +327,12 @@ def test_gspmd_is_left_alone():
 
 
 def test_report():
-    step = jax.jit(train_step)
+    step = new_step()
     with block(rules=RULES) as plugged:
         step(new_weights(), new_batch())
     report = plugged.report()
     (row,) = report.compiled
-    assert row.name == "train_step"
+    assert row.name == "<lambda>"
     assert [(each.path, each.spec) for each in row.arguments] == [
         ("weights.w1", "P(None, 'model')"),
         ("weights.w2", "P('model',)"),
@@ -296,11 +341,11 @@ def test_report():
     assert [(each.path, each.spec) for each in row.results] == [
         ("result.0.w1", "P(None, 'model')"),
         ("result.0.w2", "P('model',)"),
-        ("result.1", None),
+        ("result.1", "P()"),
     ]
     text = str(report)
     assert "shardpass plugin on mesh data=2, model=4" in text
-    assert "train_step at " in text
+    assert "<lambda> at " in text
     assert "    weights.w2  P('model',)" in text
     assert report.to_json()["compiled"][0]["arguments"][2]["path"] == "batch"
 
@@ -322,11 +367,12 @@ def test_a_moved_argument_is_reported():
 def test_rules_that_match_nothing_are_told_at_the_end():
     """Of several functions; a rule that one of them has a use for is fine."""
     rules = [("^x$", P("data")), ("^y$", P("data")), ("kernle$", P("model"))]
-    with pytest.warns(UserWarning) as told, block(rules=rules):
-        jax.jit(lambda x: x * 2)(X)
-        jax.jit(lambda y: y * 2)(X)
+    plugged = block(rules=rules).__enter__()
+    jax.jit(lambda x: x * 2)(X)
+    jax.jit(lambda y: y * 2)(X)
+    with pytest.warns(UserWarning, match="unused-rule") as told:
+        plugged.__exit__(None, None, None)
     (warning,) = told
-    assert "unused-rule" in str(warning.message)
     assert "kernle" in str(warning.message)
 
 
