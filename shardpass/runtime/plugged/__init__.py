@@ -26,6 +26,7 @@ policy of the same content.
 ``exempt``     what is left alone, and why
 ``adapters``   the user's names where ``flax.nnx.jit`` or ``equinox.filter_jit`` hide them
 ``arrivals``   arguments that lie elsewhere
+``binding``    what passes write on ops inside
 ``rewriting``  from the lowered program to the one with a plan
 ``memo``       plans that were made before
 ``report``     what was done

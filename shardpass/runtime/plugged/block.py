@@ -95,6 +95,9 @@ def plugin(
             train()                      # which calls jax.jit and knows nothing of this
         print(plugged.report())
 
+    Nothing has to be cleared before or after. The first use of plugin mode in a process makes JAX
+    compile once more what it had compiled before.
+
     Args:
       mesh: a mesh of JAX's or ours, or a mapping from axis name to size, which stands for the
         devices of this process with ``Auto`` axes; by default the one that the rules have.

@@ -43,6 +43,7 @@ from shardpass.runtime.plugged.arrivals import (
     move_inside,
     with_arrivals,
 )
+from shardpass.runtime.plugged.binding import with_bindings
 from shardpass.runtime.plugged.calls import Call
 from shardpass.runtime.plugged.exempt import is_bound, is_on_one_device
 
@@ -152,7 +153,7 @@ def with_plan(
         for place, sharding in enumerate(arrive)
         if sharding is not None
     }
-    steps = with_arrivals(policy.pipeline, layouts)
+    steps = with_arrivals(with_bindings(policy.pipeline), layouts)
     diagnostics = list(run_pipeline(module, steps, in_place=True, **policy.given).diagnostics)
     main = module.main
     if main.type != signature:

@@ -410,7 +410,20 @@ def test_the_mesh_of_the_rules():
         assert is_planned(jax.jit(lambda x: x * 2)(X))
 
 
-def test_an_unknown_jax(monkeypatch):
+def test_a_jax_whose_programs_are_made_of_other_things(monkeypatch):
+    monkeypatch.setattr(jit_lowering, "program_parameters", lambda: ("self", "hlo"))
+    with pytest.raises(ShardingError, match="makes programs of self, hlo") as caught, block():
+        pass
+    assert caught.value.slug == "unknown-jax"
+
+
+def test_a_jax_without_the_function(monkeypatch):
+    monkeypatch.setattr(jit_lowering, "parameters", lambda: None)
+    with pytest.raises(ShardingError, match="lowers with nothing of a known name"), block():
+        pass
+
+
+def test_an_unknown_jax():
     """Refused by plugin mode, and by nothing else."""
     known = jit_lowering.lowering()
 

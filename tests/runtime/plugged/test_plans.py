@@ -1,11 +1,15 @@
 """Functions that nobody edited, compiled with a plan: where values lie, and what they are."""
 
 import warnings
+from dataclasses import dataclass
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import stablehlo
 from jax.sharding import AxisType, NamedSharding
 from runtime.plugged.programs import (
     MESH,
@@ -20,6 +24,7 @@ from runtime.plugged.programs import (
 
 import shardpass
 from shardpass import P, ShardingError
+from shardpass.mlir import collect
 
 X = numbers(8, 16)
 W = numbers(16, 32) / 100
@@ -347,29 +352,21 @@ def test_op_rules_bind():
         np.testing.assert_allclose(lowered.compile()(X), np.sin(X) @ W, rtol=1e-4, atol=1e-4)
 
 
+@dataclass(frozen=True, kw_only=True)
+class SineForCosine(shardpass.Pass):
+    """Take the sine where the cosine was asked for."""
+
+    name: ClassVar[str] = "acme-sine"
+
+    def run(self, root, sink):
+        for op in collect(root, stablehlo.CosineOp):
+            with ir.InsertionPoint(op), op.location:
+                sine = stablehlo.SineOp(op.operands[0])
+            op.results[0].replace_all_uses_with(sine.results[0])
+            op.erase()
+
+
 def test_a_pass_that_rewrites_the_program():
-    from dataclasses import dataclass
-    from typing import ClassVar
-
-    from jax.extend.mlir.dialects import stablehlo
-
-    from shardpass.mlir import collect
-
-    @dataclass(frozen=True, kw_only=True)
-    class SineForCosine(shardpass.Pass):
-        """Take the sine where the cosine was asked for."""
-
-        name: ClassVar[str] = "acme-sine"
-
-        def run(self, root, sink):
-            from jax.extend.mlir import ir
-
-            for op in collect(root, stablehlo.CosineOp):
-                with ir.InsertionPoint(op), op.location:
-                    sine = stablehlo.SineOp(op.operands[0])
-                op.results[0].replace_all_uses_with(sine.results[0])
-                op.erase()
-
     function = jax.jit(jnp.cos)
     wrapped = jax.jit(lambda x: jnp.cos(x))
     with shardpass.plugin(mesh=MESH, pipeline=[SineForCosine()]) as plugged:
@@ -377,6 +374,31 @@ def test_a_pass_that_rewrites_the_program():
         np.testing.assert_allclose(function(X), np.cos(X), atol=1e-5)  # JAX's own.
     np.testing.assert_allclose(wrapped(X), np.cos(X), atol=1e-5)
     assert [row.name for row in plugged.report().compiled] == ["<lambda>"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnnotateSine(shardpass.Pass):
+    """Annotate each sine, as a pass might that knows Shardy and not XLA."""
+
+    name: ClassVar[str] = "acme-annotate-sine"
+
+    def run(self, root, sink):
+        for op in collect(root, stablehlo.SineOp):
+            op.attributes["sdy.sharding"] = ir.Attribute.parse(
+                '#sdy.sharding_per_value<[<@mesh, [{"model"}, {}]>]>', root.context
+            )
+
+
+@pytest.mark.parametrize("rest", [[], ["sp-propagate"]])
+def test_a_pass_that_annotates_ops_inside(rest):
+    """XLA would throw that away: the value would be cut by ``data``."""
+    pipeline = ["sp-annotate", AnnotateSine(), *rest]
+    function = jax.jit(lambda x: jnp.sin(x) @ W)
+    with shardpass.plugin(mesh=MESH, rules=ROWS, pipeline=pipeline):
+        compiled = function.lower(X).compile()
+        result = compiled(jax.device_put(X, on(jax_mesh(), "data")))
+    np.testing.assert_allclose(result, np.sin(X) @ W, rtol=1e-4, atol=1e-4)
+    assert "f32[2,16]" in compiled.as_text()
 
 
 def test_a_pass_that_changes_the_signature_is_refused():
