@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from shardpass.runtime import check as check
     from shardpass.runtime import compile_module as compile_module
     from shardpass.runtime import constrain as constrain
+    from shardpass.runtime import export as export
     from shardpass.runtime import jit as jit
     from shardpass.runtime import pjit as pjit
     from shardpass.runtime import plugin as plugin
@@ -74,6 +75,7 @@ _LAYER_OF = {
     "compile_module": "runtime",
     "constrain": "runtime",
     "explain_difference": "sharding",
+    "export": "runtime",
     "jit": "runtime",
     "load": "mlir",
     "make_mesh": "sharding",
@@ -111,6 +113,7 @@ __all__ = [
     "compile_module",
     "constrain",
     "explain_difference",
+    "export",
     "jit",
     "load",
     "make_mesh",

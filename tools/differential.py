@@ -4,7 +4,8 @@
     python tools/differential.py --count 60 --seed 5
 
 Each module is made from a seed of its own, which is printed with what differs: ``--seed N --count
-1`` makes it again. Three questions are asked:
+1`` makes it again. Of each kind of difference that is not known, the smallest module is looked for
+that still shows it. Three questions are asked:
 
 * **export**: what XLA writes as ``mhlo.sharding`` on the way to HLO, against ``sp-export-mhlo``;
 * **round trip**: the module that XLA hands back from HLO, through ``sp-import-mhlo``, against the
@@ -33,6 +34,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from differential_modules import gspmd_module, shardy_module
+from differential_shrinking import Make, shrink
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func, sdy
 
@@ -283,28 +285,54 @@ def _one_failed(
 Compare = Callable[[int, str, str | None], Iterator[Difference]]
 
 
+@dataclass(frozen=True)
+class Way:
+    """How a question is asked: of which modules, of whom, and how the answers are compared."""
+
+    make: Make
+    oracle: Oracle
+    compare: Compare
+
+
+def _without_regions(chance: random.Random) -> str:
+    return shardy_module(chance, regions=False)
+
+
+WAYS: dict[Question, Way] = {
+    "export": Way(_without_regions, "export", compare_exports),
+    "round trip": Way(shardy_module, "export", compare_round_trips),
+    "import": Way(gspmd_module, "import", compare_imports),
+}
+
+
 def run(seed: int, count: int) -> tuple[list[Difference], Counter[str]]:
     """All differences in ``count`` modules each way, from ``seed`` on, and what was counted."""
-    seeds = range(seed, seed + count)
-    ours = {seed: shardy_module(random.Random(seed)) for seed in seeds}
-    plain = {seed: shardy_module(random.Random(seed), regions=False) for seed in seeds}
-    theirs = {seed: gspmd_module(random.Random(seed)) for seed in seeds}
     found: list[Difference] = []
     counted: Counter[str] = Counter()
-    questions: tuple[tuple[Question, dict[int, str], Oracle, Compare], ...] = (
-        ("export", plain, "export", compare_exports),
-        ("round trip", ours, "export", compare_round_trips),
-        ("import", theirs, "import", compare_imports),
-    )
-    for question, texts, what, compare in questions:
-        answers = ask(list(texts.values()), what)
+    for question, way in WAYS.items():
+        texts = {number: way.make(random.Random(number)) for number in range(seed, seed + count)}
+        answers = ask(list(texts.values()), way.oracle)
         counted[f"{question}: modules"] = count
         counted[f"{question}: XLA aborts or gives nothing"] = answers.count(None)
         for (number, text), answer in zip(texts.items(), answers, strict=True):
-            differences = list(compare(number, text, answer))
+            differences = list(way.compare(number, text, answer))
             counted[f"{question}: alike"] += not differences
             found += differences
     return found, counted
+
+
+def smallest(difference: Difference) -> str:
+    """The smallest module that is found to differ in the same way."""
+    way = WAYS[difference.question]
+
+    def shows(texts: list[str]) -> list[bool]:
+        answers = ask(texts, way.oracle)
+        return [
+            any(found.kind == difference.kind for found in way.compare(0, text, answer))
+            for text, answer in zip(texts, answers, strict=True)
+        ]
+
+    return shrink(difference.seed, way.make, shows)
 
 
 def main() -> int:
@@ -312,6 +340,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Compare the converters with XLA's.")
     parser.add_argument("--count", type=int, default=1000, help="modules each way (1,000)")
     parser.add_argument("--seed", type=int, default=0, help="the seed of the first (0)")
+    parser.add_argument(
+        "--shrink-known", action="store_true", help="shrink modules of known differences too"
+    )
     options = parser.parse_args()
     found, counted = run(options.seed, options.count)
     for what, number in counted.items():
@@ -325,6 +356,8 @@ def main() -> int:
         known = " (known, ours is right)" if kind in KNOWN else ""
         print(f"\n{question}: {kind}{known}, {number} times; the shortest, of seed {least.seed}:")
         print(least.told)
+        if kind not in KNOWN or options.shrink_known:
+            print(f"\nthe smallest module that shows it:\n{smallest(least)}")
     return 1 if any(difference.kind not in KNOWN for difference in found) else 0
 
 

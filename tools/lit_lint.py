@@ -23,7 +23,7 @@ sys.path.insert(0, str(PROJECT))
 from shardpass.cli.lit_lint import opt_options
 from shardpass.diagnostics import Diagnostic, ShardingError, render
 from shardpass.lit.discovery import find_tests
-from shardpass.lit.lint import UNCHECKED, UNREAD, fault, lint_file
+from shardpass.lit.lint import UNCHECKED, UNREAD, fault, lint_files
 from shardpass.lit.passes_off import named_after
 from shardpass.lit.prove import prove
 from shardpass.lit.script import Run, run_lines
@@ -96,8 +96,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     proven = ""
     try:
         tests = find_tests(options.paths or [suite])
+        faults += lint_files([test.path for test in tests], are_all=not options.paths)
         for test in tests:
-            faults += lint_file(test.path)
             faults += own_faults(test.path, test.path.read_text("utf-8"), names, folder)
         if options.prove and not faults:
             proof = prove([test for test in tests if folder in test.path.parents], opt_options())

@@ -6,6 +6,9 @@
 // RUN: %shardpass opt %s --mlir-print-debuginfo --mlir-print-local-scope | %filecheck %s --check-prefix=LOCAL
 // RUN: %shardpass opt %s --mlir-pretty-debuginfo | %filecheck %s --check-prefix=PRETTY
 // RUN: %shardpass opt %s --mlir-use-nameloc-as-prefix | %filecheck %s --check-prefix=NAMES
+// RUN: %shardpass opt %s --mlir-print-assume-verified | %filecheck %s --check-prefix=WHOLE
+// RUN: %shardpass opt %s --mlir-print-skip-regions | %filecheck %s --check-prefix=OUTSIDE
+// RUN: not %shardpass opt %s --mlir-print-value-users 2>&1 | %filecheck %s --check-prefix=USERS
 // RUN: %shardpass opt %s --emit-bytecode > %t && %shardpass opt %t --mlir-print-op-generic | %filecheck %s --check-prefix=GENERIC
 // RUN: %shardpass opt %s --emit-bytecode --emit-bytecode-version=5 -o %t && %shardpass opt %t --mlir-print-op-generic | %filecheck %s --check-prefix=GENERIC
 // RUN: %shardpass opt %s -o %t.mlirbc && %shardpass opt %t.mlirbc --mlir-print-op-generic | %filecheck %s --check-prefix=GENERIC
@@ -28,6 +31,10 @@
 // LOCAL: return {{.*}} loc("{{.*}}printing.mlir":[[#]]:3)
 // PRETTY: -:[[#]]:3
 // NAMES: %weights = stablehlo.constant
+
+// OUTSIDE: module {...}
+// OUTSIDE-NOT: func
+// USERS: --mlir-print-value-users of mlir-opt cannot be asked for from Python
 
 // VERSION: error[usage]: MLIR does not write bytecode of version 99
 // VERSION-NEXT: note: {{.*}}must be in range

@@ -1,4 +1,4 @@
-// RUN: %shardpass opt %s --split-input-file --verify-diagnostics
+// RUN: %shardpass opt %s --split-input-file --sp-verify --verify-diagnostics
 
 // What is reported is held against the comments, in each part by itself, at the lines of the file.
 
@@ -22,6 +22,17 @@ sdy.mesh @mesh = <["x"=2]>
 // expected-note @above {{see existing symbol definition here}}
 // expected-error @below {{redefinition of symbol named 'mesh'}}
 sdy.mesh @mesh = <["x"=4]>
+
+// -----
+
+// Help may be expected, as a note.
+
+func.func @main() {
+  // expected-error @+2 {{the custom call @Sharding carries no mhlo.sharding}}
+  // expected-note @+1 {{help: add mhlo.sharding}}
+  stablehlo.custom_call @Sharding() {has_side_effect = true} : () -> ()
+  return
+}
 
 // -----
 

@@ -47,8 +47,22 @@ sdy.mesh @mesh = <["x"=2, "y"=4]>
 sdy.mesh @half = <["x"=4]>
 
 func.func @two_meshes(%a: tensor<8x8xf32>) -> tensor<8x8xf32> {
+  // expected-note @+1 {{{devices=[2,1,4]<=[8] last_tile_dim_replicate} is here}}
   %0 = stablehlo.abs %a {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{"x"}, {}]>]>} : tensor<8x8xf32>
   // expected-error @+1 {{error[device-count]: {devices=[4,1]<=[4]} is for 4 devices, and {devices=[2,1,4]<=[8] last_tile_dim_replicate} is for 8}}
   %1 = stablehlo.abs %0 {sdy.sharding = #sdy.sharding_per_value<[<@half, [{"x"}, {}]>]>} : tensor<8x8xf32>
   return %1 : tensor<8x8xf32>
+}
+
+// -----
+
+// A single device that is not there.
+
+sdy.mesh @mesh = <["x"=2, "y"=4]>
+sdy.mesh @maximal_mesh_9 = <[], device_ids=[9]>
+
+func.func @beyond(%a: tensor<8x8xf32>) {
+  // expected-error @+1 {{error[device-count]: {maximal device=9} names a device beyond the 8 that there are}}
+  stablehlo.custom_call @f(%a) {has_side_effect = true, sdy.sharding = #sdy.sharding_per_value<[<@maximal_mesh_9, []>]>} : (tensor<8x8xf32>) -> ()
+  return
 }

@@ -117,3 +117,23 @@ func.func @sharding_group(%a: tensor<8xf32>) -> tensor<8xf32> {
   // CHECK-NEXT: return %arg0
   return %0 : tensor<8xf32>
 }
+
+// -----
+
+// A mesh that is there and has the axes is taken, with parts of axes where need be.
+
+// CHECK-NOT: sdy.mesh @mesh
+// CHECK: sdy.mesh @grid = <["x"=2, "y"=4]>
+// CHECK-LABEL: func.func @both_notations(
+// BACK-LABEL: func.func @both_notations(
+sdy.mesh @grid = <["x"=2, "y"=4]>
+func.func @both_notations(
+    // CHECK-SAME: %arg0: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@grid, [{"x"}, {}]>}
+    %a: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@grid, [{"x"}, {}]>},
+    // CHECK-SAME: %arg1: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@grid, [{"y"}, {"x"}]>}
+    %b: tensor<8x8xf32> {mhlo.sharding = "{devices=[4,2]<=[2,4]T(1,0)}"},
+    // CHECK-SAME: %arg2: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@grid, [{"x", "y":(1)2}, {"y":(2)2}]>}
+    // BACK-SAME: %arg2: tensor<8x8xf32> {mhlo.sharding = "{devices=[4,2]<=[8]}"}
+    %c: tensor<8x8xf32> {mhlo.sharding = "{devices=[4,2]<=[8]}"}) {
+  return
+}

@@ -51,6 +51,23 @@ func.func private @typed_key(%k: tensor<2xui32> {sdy.sharding = #sdy.sharding<@e
   return %0 : tensor<2xui32>
 }
 
+// CHECK-LABEL: func.func private @stretched
+func.func private @stretched(%a: tensor<1x4xf32>) -> tensor<8x4xf32> {
+  // CHECK-NEXT: %[[R:.+]] = stablehlo.reshape %{{.+}} : (tensor<1x4xf32>) -> tensor<4xf32>
+  // CHECK-NEXT: stablehlo.broadcast_in_dim %[[R]], dims = [1] {mhlo.sharding = "{devices=[8,1]<=[8]}"} : (tensor<4xf32>) -> tensor<8x4xf32>
+  %0 = stablehlo.broadcast_in_dim %a, dims = [0, 1] {mhlo.sharding = "{devices=[8,1]<=[8]}"} : (tensor<1x4xf32>) -> tensor<8x4xf32>
+  return %0 : tensor<8x4xf32>
+}
+
+// CHECK-LABEL: func.func private @broadcasts_that_stay
+func.func private @broadcasts_that_stay(%a: tensor<1x4xf32>) -> tensor<8x4xf32> {
+  // CHECK-NEXT: stablehlo.broadcast_in_dim %{{.+}}, dims = [1, 2]
+  // CHECK-NEXT: stablehlo.broadcast_in_dim %{{.+}}, dims = [0, 1]
+  %0 = stablehlo.broadcast_in_dim %a, dims = [1, 2] {mhlo.sharding = "{devices=[8,1,1]<=[8]}"} : (tensor<1x4xf32>) -> tensor<8x1x4xf32>
+  %1 = stablehlo.broadcast_in_dim %a, dims = [0, 1] {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{"x"}, {}]>]>} : (tensor<1x4xf32>) -> tensor<8x4xf32>
+  return %1 : tensor<8x4xf32>
+}
+
 // CHECK-LABEL: func.func private @nothing_to_change
 // CHECK-SAME: sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {"y"}]>
 func.func private @nothing_to_change(

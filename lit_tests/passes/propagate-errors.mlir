@@ -53,3 +53,15 @@ func.func @main(%a: tensor<?xf32>) -> tensor<?xf32> {
   %0 = stablehlo.abs %a : tensor<?xf32>
   return %0 : tensor<?xf32>
 }
+
+// -----
+
+// Partial results that nothing could reduce, on which Shardy ends the process.
+
+sdy.mesh @mesh = <["x"=2, "y"=4]>
+
+func.func @partial_results(%a: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {}], unreduced={"x"}>}) {
+  // expected-error @+1 {{error[not-supported]: stablehlo.custom_call takes partial results over "x", and gives nothing that they could be reduced in}}
+  stablehlo.custom_call @f(%a) {has_side_effect = true} : (tensor<8x8xf32>) -> ()
+  return
+}

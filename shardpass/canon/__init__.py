@@ -83,7 +83,7 @@ from shardpass.canon.metadata import Metadata
 from shardpass.canon.named_hlo import NamedHlo
 from shardpass.canon.naming import from_hlo, manual_axes
 from shardpass.canon.placement import device_blocks, device_ids, is_equivalent
-from shardpass.canon.refinement import common_mesh
+from shardpass.canon.refinement import NoCommonMeshError, common_mesh
 from shardpass.canon.respelling import Respelling, refined_mesh
 from shardpass.canon.tensor_sharding import TensorSharding
 from shardpass.canon.tile_assignment import TileAssignment
@@ -96,6 +96,7 @@ __all__ = [
     "MeshShape",
     "Metadata",
     "NamedHlo",
+    "NoCommonMeshError",
     "Respelling",
     "ShardGroup",
     "SubgroupType",

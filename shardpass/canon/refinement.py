@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 import numpy as np
 
@@ -23,6 +24,28 @@ from shardpass.diagnostics import ShardingError
 
 # A sharding and its tiles, over places in a mesh or over ids.
 _Tiled = tuple[HloSharding, TileAssignment]
+
+_APART: Final = "import the values apart, or change one of the two"
+
+
+class NoCommonMeshError(ShardingError):
+    """There is no mesh that has axes for all of some tile assignments.
+
+    Attributes:
+      between: the one that no mesh has, or two that no mesh has both of, as the message names them.
+    """
+
+    def __init__(
+        self,
+        slug: str,
+        message: str,
+        *,
+        between: Sequence[HloSharding] = (),
+        help: str | None = None,
+        notes: Sequence[str] = (),
+    ) -> None:
+        super().__init__(slug, message, help=help, notes=notes)
+        self.between = tuple(between)
 
 
 def common_mesh(shardings: Iterable[HloSharding]) -> MeshShape | None:
@@ -39,7 +62,7 @@ def common_mesh(shardings: Iterable[HloSharding]) -> MeshShape | None:
       ``None`` where nothing is tiled.
 
     Raises:
-      ShardingError: ``device-count`` for tiles of different numbers of devices;
+      NoCommonMeshError: ``device-count`` for tiles of different numbers of devices;
         ``not-expressible`` for tiles that no mesh has for axes at once, and for ids beyond their
         number.
     """
@@ -57,15 +80,7 @@ def common_mesh(shardings: Iterable[HloSharding]) -> MeshShape | None:
     cuts: dict[int, HloSharding] = {}
     for (sharding, _), group in zip(tiled, groups, strict=True):
         if group is None:
-            others = [other for other, _ in tiled if other != sharding]
-            raise ShardingError(
-                "not-expressible",
-                f"no mesh has both {sharding.describe()} and {others[0].describe()} for axes: "
-                "their devices are in orders that do not go together"
-                if others
-                else f"no mesh has {sharding.describe()} for axes",
-                help="import the values apart, or change one of the two" if others else None,
-            )
+            raise _other_order(sharding, [other for other, _ in tiled if other != sharding])
         for mode in _told_apart(sharding, group):
             for cut in (mode[1], mode[0] * mode[1]):
                 cuts.setdefault(cut, sharding)
@@ -77,11 +92,42 @@ def _check_counts(tiled: Sequence[_Tiled]) -> None:
     first, one = tiled[0]
     for sharding, tile in tiled:
         if tile.size != one.size:
-            raise ShardingError(
+            raise NoCommonMeshError(
                 "device-count",
                 f"{first.describe()} is for {one.size} devices, and {sharding.describe()} for "
                 f"{tile.size}: no mesh has both",
+                between=(first, sharding),
             )
+
+
+def _other_order(sharding: HloSharding, others: Sequence[HloSharding]) -> NoCommonMeshError:
+    """Why ``sharding`` has no axes where ``others`` have given the order of the devices.
+
+    One of those with which it clashes by itself is named, if there is one.
+    """
+    if not others:
+        return NoCommonMeshError(
+            "not-expressible",
+            f"no mesh has {sharding.describe()} for axes",
+            between=(sharding,),
+        )
+    clashing = (o for o in others if len(others) == 1 or not _go_together(sharding, o))
+    other = next(clashing, others[0])
+    return NoCommonMeshError(
+        "not-expressible",
+        f"no mesh has both {sharding.describe()} and {other.describe()} for axes: their devices "
+        "are in orders that do not go together",
+        between=(sharding, other),
+        help=_APART,
+    )
+
+
+def _go_together(one: HloSharding, other: HloSharding) -> bool:
+    try:
+        common_mesh([one, other])
+    except ShardingError:
+        return False
+    return True
 
 
 def _told_apart(sharding: HloSharding, groups: Sequence[layout.Modes]) -> Iterable[tuple[int, int]]:
@@ -102,12 +148,14 @@ def _sizes_between(cuts: dict[int, HloSharding], count: int) -> list[int]:
     strides = sorted({1, count, *cuts})
     for below, above in itertools.pairwise(strides):
         if above % below:
-            one, other = cuts[below].describe(), cuts[above].describe()
-            raise ShardingError(
+            one, other = cuts[below], cuts[above]
+            raise NoCommonMeshError(
                 "not-expressible",
-                f"no mesh has both {one} and {other} for axes: one cuts the {count} devices into "
-                f"runs of {below}, the other into runs of {above}, which {below} does not divide",
-                help="import the values apart, or change one of the two",
+                f"no mesh has both {one.describe()} and {other.describe()} for axes: one cuts the "
+                f"{count} devices into runs of {below}, the other into runs of {above}, which "
+                f"{below} does not divide",
+                between=(one, other),
+                help=_APART,
             )
     return [above // below for below, above in itertools.pairwise(strides)][::-1]
 
@@ -121,7 +169,12 @@ def _device_order(tiled: Sequence[_Tiled], irregular: Sequence[bool]) -> np.ndar
     )
     for index in by_weight:
         sharding, tile = tiled[index]
-        ids_for_a_mesh(sharding, tile)
+        try:
+            ids_for_a_mesh(sharding, tile)
+        except ShardingError as error:
+            raise NoCommonMeshError(
+                error.slug, error.diagnostic.message, between=[sharding]
+            ) from error
         places = tile.coordinates()
         kept = places.shape[1] - (SubgroupType.REPLICATED in sharding.subgroup_types)
         columns += [places[:, dim] for dim in range(kept) if tile.dims[dim] > 1]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -31,6 +32,11 @@ NOBODY_READS = 141
 _MARK = "\0"
 #: That an output is in its place.
 _WRITTEN = "written"
+
+#: What reading may take, in seconds of the processor's time: some for anything, and one for so many
+#: bytes. GPT-2's step comes in at 3.5 MB a second in the slowest of its forms, a portable artifact.
+_TO_READ = 10.0
+_BYTES_A_SECOND = 200_000
 
 #: How a pipeline notes on an exception which pass it comes from.
 RAISED_IN = "raised in "
@@ -150,10 +156,11 @@ def run_body(
     """The exit code of ``body``, with everything it raises reported through ``progress``."""
     global _current
     with imports():
-        from shardpass.mlir import files
+        from shardpass.mlir import files, reading
 
     _current = replace(settings, write=progress)
     files.around_rename = lambda: _to_the_end(progress)
+    reading.around_reading = _in_time
     guard_streams()
     code = _code_of(body, *arguments)
     # What is still on its way out may not arrive.
@@ -181,6 +188,19 @@ def _to_the_end(progress: Callable[[str], None]) -> Iterator[None]:
     hear_no_more()
     yield
     progress(_MARK + _WRITTEN)
+
+
+@contextlib.contextmanager
+def _in_time(size: int) -> Iterator[None]:
+    """End this process where the reading of ``size`` bytes does not end.
+
+    Nothing of Python's runs while MLIR reads, so that the kernel has to see to it.
+    """
+    signal.setitimer(signal.ITIMER_PROF, _TO_READ + size / _BYTES_A_SECOND)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
 
 
 def _flush() -> int:

@@ -25,7 +25,8 @@ def lit_lint(context: click.Context, paths: tuple[Path, ...], prove: bool) -> No
 
     FileCheck and lit pass over what they do not know in silence: a CHEKC-NEXT, a CHECK-NEXT
     without its colon, a prefix that no RUN line names. This finds them, and RUN lines whose
-    outcome nothing looks at.
+    outcome nothing looks at. It looks for directives where FileCheck does: in the test, in files
+    beside it (%S/Inputs/x) and in the parts that split-file makes of it (%t/x).
 
     With --prove, if there are no such faults, the tests run as they stand and then without the
     pass that each is named after (strip.mlir: sp-strip), or else without each of its passes in
@@ -37,11 +38,12 @@ def lit_lint(context: click.Context, paths: tuple[Path, ...], prove: bool) -> No
 
 def _lit_lint(paths: tuple[Path, ...], wants_proof: bool) -> int:
     from shardpass.lit.discovery import find_tests
-    from shardpass.lit.lint import lint_file
+    from shardpass.lit.lint import lint_files
     from shardpass.lit.prove import prove
 
     tests = find_tests(paths)
-    faults = [fault for test in tests for fault in lint_file(test.path)]
+    # Of single tests nobody knows what others read from the files that they share.
+    faults = lint_files([test.path for test in tests], are_all=all(p.is_dir() for p in paths))
     proven = ""
     if wants_proof and not faults:
         with console().step("prove"):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from shardpass.cli.folder import same_folder
 from shardpass.cli.guard import console, guarded, reading_the_command_line
 from shardpass.cli.options import (
     FilePath,
@@ -95,12 +96,12 @@ def _shard(request: _Request) -> int:
     out = console()
     if request.output != "-":
         files.check_target(request.output)
-    with reading_the_command_line():
+    with reading_the_command_line(), same_folder():
         pipeline = _pipeline(request)
     module = load_module(request.module)
     if request.output != "-" or request.emit is not None:
         module.check_form(request.output, request.emit)
-    with out.step("shard"):
+    with out.step("shard"), same_folder():
         result = run_pipeline(module, pipeline, in_place=True)
     out.report(result.diagnostics)
     with out.step(f"write {request.output}"):

@@ -12,7 +12,9 @@ The comments are those of MLIR's ``-verify-diagnostics``::
 The text must occur in the message, or in the rendered headline (``error[slug]: message``), so that
 a test can hold on to the slug as well. One comment may be met several times; of equal comments each
 must be met. Notes without a place of their own, as passes in Python write them, and remarks are
-compared only in a file that expects some. Source: MLIR's ``SourceMgrDiagnosticVerifierHandler``.
+compared only in a file that expects some. The help line of a diagnostic, which MLIR has not, counts
+as a note of it that may be expected and need not be (``expected-note {{help: did you mean}}``).
+Source: MLIR's ``SourceMgrDiagnosticVerifierHandler``.
 """
 
 from __future__ import annotations
@@ -54,12 +56,13 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """A diagnostic, or a note of one, as comments see it; ``line`` is 0 where it has no place."""
+    """A diagnostic, a note or the help of one, as comments see it; ``line`` 0 is no place."""
 
     kind: str
     message: str
     line: int
     diagnostic: Diagnostic
+    is_help: bool = False
 
     @property
     def headline(self) -> str:
@@ -67,6 +70,8 @@ class _Said:
 
     @property
     def _label(self) -> str:
+        if self.is_help:
+            return "help"
         return self.kind if self.kind == _NOTE else f"{self.kind}[{self.diagnostic.slug}]"
 
     def is_what(self, comment: Expectation) -> bool:
@@ -132,7 +137,9 @@ def verify(
     """
     expectations, faults = read_expectations(text, first_line)
     faults = [replace(f, location=replace(f.location, file=file)) for f in faults if f.location]
-    kinds = {e.kind for e in expectations}
+    helps = [said for diagnostic in reported for said in _help(diagnostic, file)]
+    # Who expects help alone has said nothing of notes.
+    kinds = {e.kind for e in expectations if not any(said.is_what(e) for said in helps)}
     met: set[int] = set()
     for said in _all_said(reported, file, kinds):
         alike = [i for i, e in enumerate(expectations) if said.is_what(e)]
@@ -140,6 +147,8 @@ def verify(
         if places:
             # Of equal comments one that is not met yet.
             met.add(next((i for i in places if i not in met), places[0]))
+        elif said.is_help:
+            continue
         elif alike or level == "all":
             near = [f"expected here is: {expectations[i].kind}" for i in alike[:1]]
             faults.append(_unexpected(said, file, near))
@@ -157,7 +166,7 @@ def verify(
 
 
 def _all_said(reported: Sequence[Diagnostic], file: str, kinds: set[str]) -> Iterator[_Said]:
-    """What is to be compared: diagnostics in order, each in front of its notes."""
+    """What is to be compared: diagnostics in order, each in front of its notes and its help."""
     for diagnostic in reported:
         kind = diagnostic.severity.value
         if diagnostic.severity is not Severity.REMARK or kind in kinds:
@@ -167,6 +176,13 @@ def _all_said(reported: Sequence[Diagnostic], file: str, kinds: set[str]) -> Ite
         if not diagnostic.attached and _NOTE in kinds:
             for text in diagnostic.notes:
                 yield _Said(_NOTE, text, _line_in(file, diagnostic.location), diagnostic)
+        yield from _help(diagnostic, file)
+
+
+def _help(diagnostic: Diagnostic, file: str) -> Iterator[_Said]:
+    if diagnostic.help:
+        place = _line_in(file, diagnostic.location)
+        yield _Said(_NOTE, diagnostic.help, place, diagnostic, is_help=True)
 
 
 def _line_in(file: str, place: SourceLocation | None) -> int:

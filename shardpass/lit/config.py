@@ -53,7 +53,8 @@ def configure(
 
     The environment is lit's (``PATH``, ``HOME`` and the like) with the user's ``PYTHONPATH``,
     virtual CPU devices, and messages without color, 120 columns wide. The shell is lit's own. All
-    of it can be changed behind the call.
+    of it can be changed behind the call. The temporary folder, where modules go on which passes
+    failed, is one of lit's, which lit removes when it ends unless ``LIT_PRESERVES_TMP`` is set.
 
     Args:
       config: lit's name of this name in a ``lit.cfg.py``.

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from shardpass.lit.script import Run, comment_prefixes_of, prefixes_of
+from shardpass.lit.script import Run, comment_prefixes_of
 
 SUFFIXES = ("NEXT", "SAME", "NOT", "DAG", "LABEL", "EMPTY", "COUNT")
 #: What lit itself reads. Source: ``parseIntegratedTestScript`` in its ``TestRunner``.
@@ -42,16 +42,30 @@ class Unread:
     word: str = ""
 
 
-def unread_lines(text: str, runs: list[Run]) -> Iterator[Unread]:
-    """Misspelt directives of lit and FileCheck, and expectations that nobody compares."""
-    prefixes = list(prefixes_of(runs))
-    opaque = any(run.has_unknown_substitutions for run in runs)
+def unread_lines(
+    text: str,
+    runs: Sequence[Run],
+    prefixes: Sequence[str],
+    *,
+    first_line: int = 1,
+    is_known: bool = True,
+) -> Iterator[Unread]:
+    """Misspelt directives of lit and FileCheck, and expectations that nobody compares.
+
+    Args:
+      text: of a test, a part of one, or a file that holds the directives of tests.
+      runs: the RUN lines of these tests.
+      prefixes: those that FileCheck reads from ``text``.
+      first_line: the number of its first line.
+      is_known: whether these are all RUN lines that may read it.
+    """
+    opaque = not is_known or any(run.has_unknown_substitutions for run in runs)
     verified = opaque or any(_VERIFIES.search(run.command) for run in runs)
     prose = _PROSE | comment_prefixes_of(runs)
     # FileCheck takes a line for a comment if one of these is anywhere before a prefix.
     comments = "|".join(map(re.escape, {"RUN", "COM", *comment_prefixes_of(runs)}))
     hidden = re.compile(rf"(?:{comments}).*(?:{'|'.join(map(re.escape, prefixes)) or '(?!)'})")
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.splitlines(), first_line):
         comment = _COMMENT.search(line)
         if not comment:
             continue

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from shardpass.diagnostics import Diagnostic, Excerpt, Severity, ShardingError, SourceLocation
+from shardpass.lit.check_files import Reading, prefixes_of, readings_of, sections_of
 from shardpass.lit.directives import check_counts, unread_lines
 from shardpass.lit.script import (
     ANY_FILE,
     THIS_FILE,
     Run,
     Segment,
-    prefixes_of,
     run_lines,
 )
 
@@ -29,6 +30,31 @@ _SPLITS = re.compile(
 _MARKER = "// -----"
 
 
+def lint_files(paths: Sequence[Path], *, are_all: bool = True) -> list[Diagnostic]:
+    """All faults of tests, and of the files beside them that hold their directives.
+
+    Args:
+      paths: the tests.
+      are_all: whether no others may read the files beside them; a prefix that nobody reads is a
+        fault only then.
+
+    Raises:
+      ShardingError: ``unreadable``, for a test that cannot be opened.
+    """
+    faults: list[Diagnostic] = []
+    beside: dict[Path, list[tuple[Reading, list[Run]]]] = {}
+    for path in paths:
+        faults += lint_file(path)
+        with contextlib.suppress(UnicodeDecodeError):
+            runs = run_lines(_text_of(path))
+            for reading in readings_of(path, runs):
+                if reading.file and reading.file.is_file() and reading.file not in paths:
+                    beside.setdefault(reading.file.resolve(), []).append((reading, runs))
+    for file, readers in sorted(beside.items()):
+        faults += _lint_beside(file, readers, are_all=are_all)
+    return faults
+
+
 def lint_file(path: Path) -> list[Diagnostic]:
     """All faults of one test, by line; each is an error with the line that it is about.
 
@@ -38,25 +64,65 @@ def lint_file(path: Path) -> list[Diagnostic]:
       ShardingError: ``unreadable``, for a file that cannot be opened.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        return lint_text(path, _text_of(path))
     except UnicodeDecodeError:
-        why = f"cannot read {shown(path)}: not text in UTF-8"
-        return [Diagnostic(Severity.ERROR, "unreadable", why)]
+        return [_no_text(path)]
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
     except OSError as error:
         raise ShardingError("unreadable", f"cannot read {shown(path)}: {error.strerror}") from error
-    return lint_text(path, text)
+
+
+def _no_text(path: Path) -> Diagnostic:
+    return Diagnostic(Severity.ERROR, "unreadable", f"cannot read {shown(path)}: not text in UTF-8")
+
+
+def _lint_beside(
+    path: Path, readers: Sequence[tuple[Reading, list[Run]]], *, are_all: bool
+) -> list[Diagnostic]:
+    """The faults of a file that holds directives for tests elsewhere."""
+    try:
+        text = _text_of(path)
+    except UnicodeDecodeError:
+        return [_no_text(path)]
+    runs = [run for _, of_test in readers for run in of_test]
+    prefixes = list(prefixes_of(reading for reading, _ in readers))
+    return [
+        *(
+            fault(path, 1, UNCHECKED, message)
+            for _, message in _unmet(text, dict.fromkeys(prefixes, 1))
+        ),
+        *(
+            fault(path, each.line, UNREAD, each.message, text, each.word)
+            for each in unread_lines(text, runs, prefixes, is_known=are_all)
+        ),
+    ]
 
 
 def lint_text(path: Path, text: str) -> list[Diagnostic]:
     """All faults of a test whose text is given."""
     runs = run_lines(text)
+    readings = readings_of(path, runs)
     faults = [
         *(fault(path, line, UNCHECKED, message, text) for line, message in _unchecked(text, runs)),
         *(
-            fault(path, each.line, UNREAD, each.message, text, each.word)
-            for each in unread_lines(text, runs)
+            fault(path, line, UNCHECKED, message, text)
+            for line, message in _unread_files(text, runs, readings)
         ),
     ]
+    for section in sections_of(text, runs):
+        lines = "\n".join(text.splitlines()[section.first - 1 : section.last])
+        # Who reads the whole test reads its parts as well.
+        prefixes = list(
+            prefixes_of(r for r in readings if not r.file and r.part in (None, section.name))
+        )
+        faults += [
+            fault(path, each.line, UNREAD, each.message, text, each.word)
+            for each in unread_lines(lines, runs, prefixes, first_line=section.first)
+        ]
     return sorted(faults, key=lambda each: each.location.line if each.location else 0)
 
 
@@ -96,10 +162,34 @@ def _unchecked(text: str, runs: list[Run]) -> Iterator[tuple[int, str]]:
             yield 1, f"--split-input-file, and no `{marker}` in the file"
     if not opaque and not THIS_FILE.search(commands):
         yield runs[0].line, "no RUN line uses the file (%s)"
-    prefixes = prefixes_of(runs)
+
+
+def _unread_files(
+    text: str, runs: list[Run], readings: Sequence[Reading]
+) -> Iterator[tuple[int, str]]:
+    """Files and parts that FileCheck reads and that are not there, and prefixes without lines."""
+    lines = text.splitlines()
+    yield from _unmet(text, prefixes_of(r for r in readings if r.is_of_test))
+    sections = {section.name: section for section in sections_of(text, runs)}
+    for part in dict.fromkeys(r.part for r in readings if r.part):
+        reading = [r for r in readings if r.part == part]
+        section = sections.get(part)
+        if section is None:
+            yield reading[0].line, f"no part `{part}` in the file, which %filecheck reads"
+            continue
+        held = "\n".join(lines[section.first - 1 : section.last])
+        yield from _unmet(held, prefixes_of(reading), f"part `{part}`")
+    for reading in readings:
+        if reading.file and not reading.file.is_file():
+            yield reading.line, f"no file {shown(reading.file)}, which %filecheck reads"
+
+
+def _unmet(
+    text: str, prefixes: dict[str, int], where: str = "the file"
+) -> Iterator[tuple[int, str]]:
     for prefix, (every, wanting) in check_counts(text, list(prefixes)).items():
         if not every:
-            yield prefixes[prefix], f"no {prefix}: line in the file"
+            yield prefixes[prefix], f"no {prefix}: line in {where}"
         elif not wanting:
             yield prefixes[prefix], f"nothing but {prefix}-NOT: an empty output passes"
 

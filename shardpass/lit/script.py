@@ -11,7 +11,7 @@ Source: lit's ``TestRunner`` and "Test-specific substitutions" in LLVM's guide t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 _DIRECTIVE = re.compile(r"(?P<keyword>RUN:|REDEFINE:|DEFINE:|END\.)(?P<rest>.*)$")
@@ -98,20 +98,7 @@ def run_lines(text: str) -> list[Run]:
     return runs
 
 
-def prefixes_of(runs: list[Run]) -> dict[str, int]:
-    """Each FileCheck prefix that is read from the test, and the line of the first RUN that does."""
-    prefixes: dict[str, int] = {}
-    for run in runs:
-        for segment in run.segments:
-            if segment.checks and (
-                THIS_FILE.search(segment.text) or not ANY_FILE.search(segment.text)
-            ):
-                for name in segment.prefixes:
-                    prefixes.setdefault(name, run.line)
-    return prefixes
-
-
-def comment_prefixes_of(runs: list[Run]) -> set[str]:
+def comment_prefixes_of(runs: Sequence[Run]) -> set[str]:
     """What FileCheck takes for the start of a comment, beside its own ``COM`` and ``RUN``."""
     found = (match for run in runs for match in _COMMENTS.finditer(run.command))
     return {name for match in found for name in _split(match["names"])}

@@ -37,6 +37,7 @@ from shardpass.mlir.entry import (
     arguments_of,
     entries_of,
     entry_function,
+    is_of_shardy,
     is_public,
     mhlo_shardings,
     present_as_before,
@@ -47,12 +48,13 @@ from shardpass.mlir.entry import (
     set_argument_attributes,
     set_result_attributes,
     static_sizes,
+    where_written,
     with_entry,
 )
 from shardpass.mlir.errors import from_mlir_error, hearing
 from shardpass.mlir.for_xla import prepare_for_xla
 from shardpass.mlir.forms import FORMS, Emit, Form
-from shardpass.mlir.locations import file_positions, locate, location_names
+from shardpass.mlir.locations import at_place, file_positions, locate, location_names
 from shardpass.mlir.module import Module, load, parse, save
 from shardpass.mlir.paths import dotted
 from shardpass.mlir.walk import ADVANCE, collect, operations, visit, where, with_attribute
@@ -75,6 +77,7 @@ __all__ = [
     "aliases_of",
     "argument_attributes",
     "arguments_of",
+    "at_place",
     "collect",
     "count_of",
     "declare_mesh",
@@ -85,6 +88,7 @@ __all__ = [
     "free_mesh_name",
     "from_mlir_error",
     "hearing",
+    "is_of_shardy",
     "is_public",
     "load",
     "locate",
@@ -110,6 +114,7 @@ __all__ = [
     "static_sizes",
     "visit",
     "where",
+    "where_written",
     "with_attribute",
     "with_entry",
     "write_mhlo",

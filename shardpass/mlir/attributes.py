@@ -17,6 +17,7 @@ from jax.extend.mlir.dialects import sdy
 from shardpass.canon import HloSharding, MeshShape, TensorSharding
 from shardpass.diagnostics import Diagnostic, ShardingError
 from shardpass.mlir.errors import hearing
+from shardpass.mlir.locations import locate
 from shardpass.sharding.op_sharding import from_proto_bytes
 
 #: The attribute of Shardy's notation, on values of functions and on ops.
@@ -187,6 +188,7 @@ def count_of(root: ir.Operation, name: str) -> int | None:
     raise ShardingError(
         "device-count",
         f"the module says {name} = {attribute}, which is no count",
+        location=locate(root.opview),
         help=f"write {name} = 1 : i32, or remove it",
     )
 

@@ -11,9 +11,9 @@ from typing import Any, Final, cast
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func
 
-from shardpass.diagnostics import ShardingError
+from shardpass.diagnostics import ShardingError, SourceLocation
 from shardpass.mlir.attributes import MHLO_SHARDING, SDY_SHARDING
-from shardpass.mlir.locations import locate, value_name
+from shardpass.mlir.locations import file_positions, locate, value_name
 from shardpass.mlir.paths import dotted, result_name
 
 #: The function that a run starts at, where a module has it.
@@ -23,6 +23,8 @@ ALIASING_OUTPUT = "tf.aliasing_output"
 BUFFER_DONOR = "jax.buffer_donor"
 RESULT_INFO = "jax.result_info"
 
+#: What the names of Shardy's ops and attributes begin with.
+_SHARDY: Final = "sdy."
 _USUAL = (SDY_SHARDING, ALIASING_OUTPUT, RESULT_INFO, BUFFER_DONOR, MHLO_SHARDING)
 
 
@@ -112,11 +114,19 @@ def entry_function(root: ir.Operation) -> func.FuncOp:
     if len(public) == 1:
         return public[0]
     found = ", ".join(f"@{f.name.value}" for f in public) or "none"
+    if public:
+        help = "name the function to shard @main, or make the others private"
+    elif defined:
+        help = (
+            f'make the function to start at public, without "private" (@{defined[0].name.value}?)'
+        )
+    else:
+        help = "give the module a function @main with a body"
     raise ShardingError(
         "no-entry-function",
         f"the module has no function @main and not exactly one other public one (public: {found})",
-        location=locate(public[1] if public else root),
-        help="name the function to shard @main, or make the others private",
+        location=locate((public[1:] or functions or [root])[0]),
+        help=help,
     )
 
 
@@ -208,6 +218,18 @@ def results_of(function: func.FuncOp) -> list[EntryValue]:
     return values
 
 
+def where_written(function: func.FuncOp, value: EntryValue) -> SourceLocation | None:
+    """Where ``value`` of ``function`` stands: an argument at its own place if it has one.
+
+    Names that JAX gives to arguments have none, nor have results; they stand where the function is.
+    """
+    if not (value.is_result or function.is_external):
+        own = next(file_positions(function.arguments[value.index].location), None)
+        if own:
+            return own
+    return locate(function)
+
+
 def aliases_of(function: func.FuncOp) -> dict[int, int]:
     """Result index -> index of the donated argument whose buffer it takes over."""
     return {
@@ -233,6 +255,20 @@ def mhlo_shardings(op: ir.OpView) -> list[ir.Attribute]:
     if isinstance(op, func.FuncOp):
         held = [*argument_attributes(op), *result_attributes(op)]
     return [entries[MHLO_SHARDING] for entries in held if MHLO_SHARDING in entries]
+
+
+def is_of_shardy(op: ir.OpView) -> bool:
+    """Whether ``op`` is one of Shardy's, or has attributes of it, on itself or a function's values.
+
+    Any of its attributes count, also those that are for reading alone.
+    """
+    if op.operation.name.startswith(_SHARDY) or any(n.startswith(_SHARDY) for n in op.attributes):
+        return True
+    if not isinstance(op, func.FuncOp):
+        return False
+    held = [op.attributes[name] for name in ("arg_attrs", "res_attrs") if name in op.attributes]
+    dictionaries = {entries for values in held for entries in ir.ArrayAttr(values)}
+    return any(e.name.startswith(_SHARDY) for entries in dictionaries for e in ir.DictAttr(entries))
 
 
 def _dictionaries(function: func.FuncOp, name: str, count: int) -> list[ir.DictAttr]:

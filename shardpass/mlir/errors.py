@@ -10,7 +10,7 @@ from typing import cast
 from jax.extend.mlir import ir
 
 from shardpass.diagnostics import Diagnostic, Note, Severity, ShardingError, SourceLocation
-from shardpass.mlir.locations import PARSED_TEXT, file_positions
+from shardpass.mlir.locations import at_place, file_positions
 from shardpass.mlir.remedies import remedy_for
 
 _SEVERITIES = {
@@ -28,14 +28,13 @@ _OP = re.compile(r'(%[\w:, #%]+ = )?("[a-z_]+\.\w[\w.]*"\(|[a-z_]+\.[a-z_]\w*[ (
 
 def from_mlir(found: ir.DiagnosticInfo | ir.Diagnostic) -> Diagnostic:
     """One MLIR diagnostic under the slug ``mlir``, its notes kept."""
-    # Diagnostics carry an untyped location; `Location.from_attr` gives back the typed one.
-    location = next(file_positions(_typed(found.location)), None)
+    location = _place(found)
     if location and not location.line:
         location = None  # The bytecode reader says 0:0 where it knows no place.
     return Diagnostic(
         _SEVERITIES[found.severity],
         "mlir",
-        message := _one_line(found.message),
+        message := _message(found),
         location,
         notes=tuple(_notes(found, location)),
         help=remedy_for(message),
@@ -52,35 +51,44 @@ def from_mlir_error(error: ir.MLIRError) -> ShardingError:
     return ShardingError.of(found)
 
 
-def _typed(location: ir.Location) -> ir.Location:
-    return ir.Location.from_attr(location.attr, location.context)
+def _message(found: ir.DiagnosticInfo | ir.Diagnostic) -> str:
+    try:
+        return _one_line(found.message)
+    except (RuntimeError, UnicodeDecodeError):
+        # Names in damaged bytecode are any bytes, and jaxlib gives text or nothing.
+        return "MLIR said something that is not UTF-8"
+
+
+def _place(found: ir.DiagnosticInfo | ir.Diagnostic) -> SourceLocation | None:
+    """The innermost position in a file that a diagnostic speaks of."""
+    # Diagnostics carry an untyped location; `Location.from_attr` gives back the typed one.
+    location = ir.Location.from_attr(found.location.attr, found.location.context)
+    try:
+        return next(file_positions(location), None)
+    except (RuntimeError, UnicodeDecodeError):  # The same of names of files.
+        return None
 
 
 def _notes(found: ir.DiagnosticInfo | ir.Diagnostic, beside: SourceLocation | None) -> list[str]:
     """The notes, without the one that prints the whole op again where its place is known."""
-    notes = [(_one_line(n.message), n.location) for n in found.notes]
+    notes = [(_message(note), _place(note)) for note in found.notes]
     return [
-        _note(text, next(file_positions(_typed(place)), None), beside)
-        for text, place in notes
-        if not (beside and _is_reprint(text))
+        _note(text, place, beside) for text, place in notes if not (beside and _is_reprint(text))
     ]
 
 
 def _attached(found: ir.DiagnosticInfo | ir.Diagnostic) -> Iterator[Note]:
     """The notes without the reprint of the op, which mlir-opt leaves out where it verifies."""
     for note in found.notes:
-        text = _one_line(note.message)
+        text = _message(note)
         if not _is_reprint(text):
-            yield Note(text, next(file_positions(_typed(note.location)), None))
+            yield Note(text, _place(note))
 
 
 def _note(text: str, place: SourceLocation | None, beside: SourceLocation | None) -> str:
     if _is_reprint(text):
         text = text[:200] + ("..." if len(text) > 200 else "")
-    if place is None or not place.line or place == beside:
-        return text
-    # The text that is being parsed has no name of its own.
-    return f"line {place.line}: {text}" if place.file == PARSED_TEXT else f"{place}: {text}"
+    return text if place == beside else at_place(text, place)
 
 
 def _is_reprint(text: str) -> bool:

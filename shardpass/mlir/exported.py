@@ -17,7 +17,6 @@ where there is one, takes the shardings of arguments and results as well.
 from __future__ import annotations
 
 import contextlib
-import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -127,14 +126,11 @@ class Container:
 
     def _portable(self, program: ir.Module) -> bytes:
         """``program`` for JAX, or for the newest StableHLO where it holds what only that has."""
-        spare = io.BytesIO()
-        program.operation.write_bytecode(spare)
-        context = program.context
         try:
             return portable.write(program, None, self.name)
         except ShardingError:
-            again = ir.Module.parse(spare.getvalue(), context)
-            return portable.write(again, stablehlo.get_current_version(), self.name)
+            # StableHLO has made the newest versioned ops of it by then, all of them.
+            return portable.write(program, stablehlo.get_current_version(), self.name)
 
     def serialized(self, program: ir.Module, warn: Warn) -> bytes:
         """:meth:`rewritten` as the content of a file, its gradients included if the file had any.

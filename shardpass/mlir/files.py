@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import IO
 
 from shardpass.diagnostics import ShardingError
+from shardpass.mlir import bytecode
 
 #: Entered around each rename of a new file into its place. Whoever has to know for certain whether
 #: that has happened (the command line, which a signal may end) puts something of its own here.
 around_rename: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
 
-#: The first four bytes of MLIR bytecode.
-BYTECODE_MAGIC = b"ML\xefR"
 #: How StableHLO's portable artifacts name their producer, behind the magic and the version, a byte.
 _PORTABLE_PRODUCER = b"StableHLO_v"
 #: A file in a folder -> what the folder is, and no module.
@@ -28,7 +27,7 @@ _FOLDERS = {
 
 def is_bytecode(data: bytes) -> bool:
     """Whether ``data`` is MLIR bytecode; anything else is taken for text."""
-    return data.startswith(BYTECODE_MAGIC)
+    return data.startswith(bytecode.MAGIC)
 
 
 def is_portable_artifact(data: bytes) -> bool:

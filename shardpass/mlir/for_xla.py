@@ -23,6 +23,7 @@ from shardpass.mlir.attributes import (
     write_mhlo,
 )
 from shardpass.mlir.entry import entries_of, rewrite_entries, with_entry
+from shardpass.mlir.stretching import is_stretching, reshape_before
 from shardpass.mlir.walk import operations
 
 #: Ops with regions whose operands XLA rewrites before it looks at their shardings.
@@ -41,6 +42,7 @@ _NAMED: Final = (b"mesh[", b"single_device[", b"maximal_mesh[")
 def prepare_for_xla(root: ir.Operation) -> None:
     """Rewrite ``root`` so that XLA takes it."""
     resharded: list[sdy.ReshardOp] = []
+    stretching: list[stablehlo.BroadcastInDimOp] = []
     for op in operations(root):
         if isinstance(op, _BRANCHING):
             _let_branches_agree(op)
@@ -52,12 +54,16 @@ def prepare_for_xla(root: ir.Operation) -> None:
             del op.attributes[_RULE]
         if isinstance(op, sdy.ReshardOp):
             resharded.append(op)
+        if isinstance(op, stablehlo.BroadcastInDimOp) and is_stretching(op):
+            stretching.append(op)
         if MHLO_SHARDING in op.attributes:
             op.attributes[MHLO_SHARDING] = _tiled(op.attributes[MHLO_SHARDING])
         if isinstance(op, func.FuncOp):
             rewrite_entries(op, _entries_tiled)
     for op in resharded:
         _to_constraint(op)
+    for op in stretching:
+        reshape_before(op)
     _rename_meshes(root)
     _merge_empty_meshes(root)
     _rename_axes(root)

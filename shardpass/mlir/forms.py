@@ -22,8 +22,8 @@ import zlib
 from typing import Final, Literal, TypeAlias
 
 from shardpass.diagnostics import ShardingError, did_you_mean
-from shardpass.mlir import exported_file
-from shardpass.mlir.files import BYTECODE_MAGIC, is_bytecode, is_portable_artifact
+from shardpass.mlir import bytecode, exported_file
+from shardpass.mlir.files import is_bytecode, is_portable_artifact
 
 Form: TypeAlias = Literal["text", "bytecode", "portable", "exported", "hlo", "hlo-proto"]
 #: A form to write, as people ask for it; see :func:`asked`.
@@ -91,9 +91,9 @@ def form_of(data: bytes) -> Form:
 
 def _is_hlo_proto(data: bytes) -> bool:
     # The reader of protos comes with the whole object model: text does not wait for that.
-    from shardpass.mlir.hlo_proto import is_hlo_proto
+    from shardpass.mlir.hlo_proto import begins_as_hlo_proto, is_hlo_proto
 
-    return is_hlo_proto(data)
+    return is_hlo_proto(data) or begins_as_hlo_proto(data)
 
 
 def unpacked(data: bytes, name: str) -> bytes:
@@ -124,7 +124,7 @@ def looks_like(data: bytes) -> str | None:
         return "a Python pickle"
     if data[8:10] == b'{"' and 1 < int.from_bytes(data[:8], "little") < 1 << 30:
         return "a safetensors file"
-    if BYTECODE_MAGIC.startswith(data[:4]):
+    if bytecode.MAGIC.startswith(data[:4]):
         return "the beginning of MLIR bytecode"
     return None
 

@@ -25,12 +25,14 @@ from shardpass.mlir.entry import (
     BUFFER_DONOR,
     argument_attributes,
     entry_function,
+    is_of_shardy,
     is_public,
     mhlo_shardings,
     set_argument_attributes,
     with_entry,
 )
 from shardpass.mlir.hlo_proto import HloFacts
+from shardpass.mlir.locations import value_name
 from shardpass.mlir.walk import operations
 
 NUM_REPLICAS: Final = "mhlo.num_replicas"
@@ -45,6 +47,8 @@ _OF_THE_IMPORTER: Final = {
 _FIRST_LINE = re.compile(r"^HloModule\b.*$", re.MULTILINE)
 _COUNT = re.compile(r"\b(num_partitions|replica_count)=(\d+)")
 _SCHEDULED = re.compile(r"\bis_scheduled=true\b")
+#: What XLA appends to names.
+_NUMBER = re.compile(r"\.\d+$")
 #: How XLA's parser says where it stopped.
 _PLACE = re.compile(r"was parsing (\d+):(\d+): error: (.*?)(?:\n|$)")
 
@@ -77,6 +81,8 @@ def from_proto(context: ir.Context, data: bytes, name: str) -> ir.Module:
       ShardingError: ``unreadable`` for what XLA cannot read, or has cut up for its devices already.
     """
     module = hlo_proto.module_of(data)
+    if module is None:
+        raise _damaged(hlo_proto.fault_in(data), name)
     try:
         facts = hlo_proto.facts_of(module)
     except ShardingError as error:
@@ -98,7 +104,7 @@ def to_proto(root: ir.Operation, bytecode: bytes, name: str) -> bytes:
       ShardingError: ``not-expressible`` for Shardy's notation, which HLO has not, and for what
         XLA's exporter refuses.
     """
-    if mesh_ops(root) or any(_is_of_shardy(op) for op in operations(root)):
+    if mesh_ops(root) or any(map(is_of_shardy, operations(root))):
         raise ShardingError(
             "not-expressible",
             f"{name} has Shardy's notation in it, which HLO has not",
@@ -127,22 +133,6 @@ def to_text(root: ir.Operation, bytecode: bytes, name: str) -> str:
     return first + line_break + rest
 
 
-def _is_of_shardy(op: ir.OpView) -> bool:
-    """Whether it is an op of Shardy's, or has one of its attributes, on itself or its values."""
-    if op.operation.name.startswith("sdy."):
-        return True
-    attributes = op.attributes
-    if any(key.startswith("sdy.") for key in attributes):
-        return True
-    held = [attributes[key] for key in ("arg_attrs", "res_attrs") if key in attributes]
-    return any(
-        entry.name.startswith("sdy.")
-        for entries in held
-        for part in ir.ArrayAttr(entries)
-        for entry in ir.DictAttr(part)
-    )
-
-
 def _imported(
     context: ir.Context,
     proto: bytes,
@@ -163,6 +153,7 @@ def _imported(
         if attribute in root.attributes and idle in (None, str(root.attributes[attribute])):
             del root.attributes[attribute]
     _donate(root, facts)
+    _drop_numbers(root, facts)
     _drop_copies(root)
     _annotate_loops(root)
     if partitions is None:
@@ -247,6 +238,32 @@ def _donate(root: ir.Operation, facts: HloFacts) -> None:
         yes = ir.BoolAttr.get(True, root.context)
         entries[argument] = with_entry(entries[argument], BUFFER_DONOR, yes)
     set_argument_attributes(function, entries)
+
+
+def _drop_numbers(root: ir.Operation, facts: HloFacts) -> None:
+    """Call arguments ``x`` that XLA alone has a name for, and calls ``x.1``.
+
+    It numbers its instructions so that no two have the same name. What JAX called an argument is
+    in the metadata, which HLO text need not have; rules are to match with and without. Names that
+    nothing but the number tells apart stay.
+    """
+    if not facts.unnamed:
+        return
+    arguments = entry_function(root).body.blocks[0].arguments
+    names = [value_name(argument) or "" for argument in arguments]
+    plain = [
+        _NUMBER.sub("", name) if index in facts.unnamed else name
+        for index, name in enumerate(names)
+    ]
+    # The parts of a tuple have its name, all of them.
+    owners: dict[str, set[str]] = {}
+    for name, before in zip(plain, names, strict=True):
+        owners.setdefault(name, set()).add(before)
+    for argument, name, before in zip(arguments, plain, names, strict=True):
+        location = argument.location
+        if name != before and len(owners[name]) == 1 and isinstance(location, ir.NameLoc):
+            with root.context:
+                argument.set_location(ir.Location.name(name or before, location.child_loc))
 
 
 def _partitioned(name: str, partitions: int | None) -> ShardingError:

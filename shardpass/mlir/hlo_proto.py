@@ -31,7 +31,19 @@ _MODULE: Final[Schema] = {
 #: An ``HloProto``, and what wraps a module or an ``HloProto`` in turn: it is field 1 of all.
 _WRAPPER: Final[Schema] = {1: ("wrapped", BYTES)}
 _DEEPEST: Final = 2
-_COMPUTATION: Final[Schema] = {1: ("name", BYTES), 4: ("program_shape", BYTES)}
+_COMPUTATION: Final[Schema] = {
+    1: ("name", BYTES),
+    2: ("instructions", BYTES),
+    4: ("program_shape", BYTES),
+}
+_INSTRUCTION: Final[Schema] = {
+    2: ("opcode", BYTES),
+    7: ("metadata", BYTES),
+    9: ("parameter_number", VARINT),
+}
+_METADATA: Final[Schema] = {2: ("op_name", BYTES)}
+#: What stands in every instruction that is a parameter.
+_PARAMETER: Final = b"\x12\x09parameter"
 _ENTRIES: Final[Schema] = {1: ("entries", BYTES)}
 _ALIAS: Final[Schema] = {
     1: ("output_shape_index", VARINT),
@@ -42,6 +54,8 @@ _DONOR: Final[Schema] = {1: ("parameter_number", VARINT), 2: ("parameter_shape_i
 _DEVICES: Final[Schema] = {1: ("replica_count", VARINT), 2: ("computation_count", VARINT)}
 _PROGRAM_SHAPE: Final[Schema] = {1: ("parameters", BYTES), 2: ("result", BYTES)}
 _SHAPE: Final[Schema] = {2: ("element_type", VARINT), 4: ("tuple_shapes", BYTES)}
+#: The keys of the fields that an ``HloModuleProto`` begins with.
+_FIRST, _SECOND, _THIRD = b"\x0a", b"\x12", b"\x1a"
 #: ``TUPLE`` of ``PrimitiveType``.
 _TUPLE: Final = 13
 
@@ -56,6 +70,7 @@ class HloFacts:
     Attributes:
       aliases: number of a result -> number of the argument whose buffer it may take over.
       donors: numbers of the arguments whose buffers may be taken by any result.
+      unnamed: numbers of the arguments that the source has no name for, only XLA.
       partitions: how many devices run parts of the program, if it says.
       replicas: how many copies of all that there are, if it says.
       misfit: what is wrong between the entry computation and what the module says of it, if so.
@@ -64,6 +79,7 @@ class HloFacts:
 
     aliases: dict[int, int]
     donors: tuple[int, ...]
+    unnamed: frozenset[int]
     partitions: int | None
     replicas: int | None
     misfit: str | None
@@ -78,11 +94,67 @@ def is_hlo_proto(data: bytes) -> bool:
     return _module_in(data) is not None
 
 
-def module_of(data: bytes) -> bytes:
-    """The ``HloModuleProto`` in what :func:`is_hlo_proto` knows."""
-    found = _module_in(data)
-    assert found is not None
-    return found
+def begins_as_hlo_proto(data: bytes, depth: int = 0) -> bool:
+    """Whether ``data`` begins as an HLO proto does, whatever comes of it behind that.
+
+    For what is cut short or damaged. An ``HloModuleProto`` begins with its name, the name of its
+    entry computation, and a computation, in this order; or else with one around it.
+    """
+    first = _first_field(data, 0, _FIRST)
+    if first is None:
+        return False
+    name, behind = first
+    if behind < len(data) and _is_name(name):
+        second = _first_field(data, behind, _SECOND)
+        if second is not None:
+            entry, behind = second
+            return _is_name(entry) and data[behind : behind + 1] == _THIRD
+    return depth < _DEEPEST and begins_as_hlo_proto(name, depth + 1)
+
+
+def _first_field(data: bytes, at: int, key: bytes) -> tuple[bytes, int] | None:
+    """The bytes of the field at ``at``, as far as they are there, and where the next one begins."""
+    if data[at : at + 1] != key:
+        return None
+    size, shift = 0, 0
+    for place in range(at + 1, min(at + 6, len(data))):
+        size |= (data[place] & 0x7F) << shift
+        shift += 7
+        if data[place] < 0x80:
+            return data[place + 1 : place + 1 + size], place + 1 + size
+    return None
+
+
+def _is_name(raw: bytes) -> bool:
+    try:
+        return bool(raw) and raw.decode().isprintable()
+    except UnicodeDecodeError:
+        return False
+
+
+def module_of(data: bytes) -> bytes | None:
+    """The ``HloModuleProto`` in what :func:`is_hlo_proto` knows; ``None`` in anything else."""
+    return _module_in(data)
+
+
+def fault_in(data: bytes) -> str:
+    """What is wrong with what is no ``HloModuleProto`` and only begins as one."""
+    for _ in range(_DEEPEST + 1):
+        try:
+            message = Message(data, _MODULE, "HloModuleProto", partly=True)
+            read = partial(_read, _COMPUTATION)
+            found = [c.text("name") for c in message.messages("computations", read)]
+            if found:
+                entry = message.text("entry_computation_name")
+                return f"no computation is called {entry!r}, as its entry is"
+            data = Message(data, _WRAPPER, "HloProto", partly=True).messages(
+                "wrapped", lambda raw, _: raw
+            )[0]
+        except ShardingError as error:
+            return error.diagnostic.message.split(";")[0]
+        except IndexError:
+            break
+    return "it has no computations"
 
 
 def facts_of(module: bytes) -> HloFacts:
@@ -100,9 +172,11 @@ def facts_of(module: bytes) -> HloFacts:
             aliases[output] = argument
     donors = [numbers.get(_place(entry)) for entry in _entries(message, "buffer_donor", _DONOR)]
     devices = _first(message, "device_assignment", _DEVICES)
+    unnamed = _unnamed_parameters(message)
     return HloFacts(
         aliases,
         tuple(sorted(donor for donor in donors if donor is not None)),
+        frozenset(numbers[place] for place in parameters if place[0] in unnamed),
         devices.number("computation_count") or None if devices else None,
         devices.number("replica_count") or None if devices else None,
         _misfit(message, program),
@@ -110,16 +184,36 @@ def facts_of(module: bytes) -> HloFacts:
     )
 
 
-def _misfit(message: Message, program: Message | None) -> str | None:
+def _entry_of(message: Message) -> Message | None:
     entry = message.text("entry_computation_name")
-    read = partial(_read, _COMPUTATION)
-    for computation in message.messages("computations", read):
-        if computation.text("name") == entry and "program_shape" in computation:
-            own = _first(computation, "program_shape", _PROGRAM_SHAPE)
-            for what, field in (("arguments", "parameters"), ("results", "result")):
-                has, said = len([*_places(own, field)]), len([*_places(program, field)])
-                if has != said:
-                    return f"its entry computation {entry} has {has} {what}, not {said} as it says"
+    computations = message.messages("computations", partial(_read, _COMPUTATION))
+    return next((c for c in computations if c.text("name") == entry), None)
+
+
+def _unnamed_parameters(message: Message) -> set[int]:
+    entry = _entry_of(message)
+    raws = entry.messages("instructions", lambda raw, _: raw) if entry else []
+    found: set[int] = set()
+    for raw in raws:
+        if _PARAMETER not in raw:
+            continue
+        instruction = _read(_INSTRUCTION, raw, 0)
+        metadata = _first(instruction, "metadata", _METADATA)
+        if instruction.text("opcode") == "parameter" and not (metadata and "op_name" in metadata):
+            found.add(instruction.number("parameter_number"))
+    return found
+
+
+def _misfit(message: Message, program: Message | None) -> str | None:
+    entry = _entry_of(message)
+    if entry is None or "program_shape" not in entry:
+        return None
+    own = _first(entry, "program_shape", _PROGRAM_SHAPE)
+    for what, field in (("arguments", "parameters"), ("results", "result")):
+        has, said = len([*_places(own, field)]), len([*_places(program, field)])
+        if has != said:
+            name = entry.text("name")
+            return f"its entry computation {name} has {has} {what}, not {said} as it says"
     return None
 
 

@@ -48,6 +48,16 @@ def file_positions(location: ir.Location) -> Iterator[SourceLocation]:
                 yield from file_positions(part)
 
 
+def at_place(text: str, place: SourceLocation | None) -> str:
+    """A note with its place in front, where it has one.
+
+    The text that is being parsed has no name of its own.
+    """
+    if place is None or not place.line:
+        return text
+    return f"line {place.line}: {text}" if place.file == PARSED_TEXT else f"{place}: {text}"
+
+
 def location_names(location: ir.Location) -> Iterator[str]:
     """Every name in ``location``, outermost first."""
     match location:

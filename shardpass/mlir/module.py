@@ -273,7 +273,12 @@ def load(
 
 
 def parse(
-    data: bytes, name: str, *, needs_function: bool = True, allow_unregistered: bool = False
+    data: bytes,
+    name: str,
+    *,
+    needs_function: bool = True,
+    allow_unregistered: bool = False,
+    implicit_module: bool = True,
 ) -> Module:
     """A module from the content of a file; see :func:`load`.
 
@@ -283,8 +288,16 @@ def parse(
       needs_function: whether to refuse a module without any, and an empty file with it.
       allow_unregistered: whether ops and attributes of dialects that nobody registered may be in
         it, in MLIR's generic form.
+      implicit_module: whether MLIR puts a module around a text that is none; otherwise there must
+        be one.
     """
-    content = read(data, name, needs_function=needs_function, allow_unregistered=allow_unregistered)
+    content = read(
+        data,
+        name,
+        needs_function=needs_function,
+        allow_unregistered=allow_unregistered,
+        implicit_module=implicit_module,
+    )
     return _module(content, name, content.container)
 
 

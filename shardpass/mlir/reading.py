@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func
 
-from shardpass.diagnostics import Diagnostic, ShardingError, SourceLocation
-from shardpass.mlir import portable
+from shardpass.diagnostics import Diagnostic, Severity, ShardingError, SourceLocation
+from shardpass.mlir import bytecode, portable
 from shardpass.mlir.context import load_quantized_types, make_context
-from shardpass.mlir.errors import from_mlir_error
+from shardpass.mlir.errors import from_mlir_error, hearing
 from shardpass.mlir.exported import Container
 from shardpass.mlir.files import is_bytecode
 from shardpass.mlir.forms import FORMS, Form, form_of, looks_like, unpacked
 from shardpass.mlir.locations import PARSED_TEXT, locate
 from shardpass.mlir.source import SourceText
+
+
+def _without_limit(_: int) -> contextlib.AbstractContextManager[None]:
+    return contextlib.nullcontext()
+
+
+#: Entered around the reading of so many bytes. Over some damaged files MLIR goes on for ever;
+#: whoever reads in a process of its own (the command line) puts something here that ends it.
+around_reading: Callable[[int], contextlib.AbstractContextManager[None]] = _without_limit
 
 
 @dataclass(frozen=True)
@@ -43,6 +54,7 @@ def read(
     form: Form | None = None,
     needs_function: bool = True,
     allow_unregistered: bool = False,
+    implicit_module: bool = True,
 ) -> Content:
     """The module in ``data``.
 
@@ -53,6 +65,8 @@ def read(
       needs_function: whether to refuse a module without any, and an empty file with it.
       allow_unregistered: whether there may be ops and attributes of dialects that nobody
         registered.
+      implicit_module: whether MLIR puts a module around a text that is none; otherwise there must
+        be one.
 
     Raises:
       ShardingError: ``unreadable``, ``mlir``; see :func:`shardpass.load`.
@@ -64,7 +78,11 @@ def read(
     context.allow_unregistered_dialects = allow_unregistered
     if b"quant" in data:
         load_quantized_types(context)
-    found = _read(context, data, name, form or form_of(data))
+    form = form or form_of(data)
+    with around_reading(len(data)):
+        found = _read(context, data, name, form)
+    if not implicit_module and form == "text" and found.text is not None:
+        _check_top_level(context, found.text, name)
     if needs_function:
         _check_functions(found, name)
     return found
@@ -78,12 +96,18 @@ def _read(context: ir.Context, data: bytes, name: str, form: Form) -> Content:
             raise ShardingError("unreadable", f"{name} holds no program: it is damaged")
         found = _read(context, program, name, form_of(program))
         return replace(found, form=form, container=container)
+    if form in ("portable", "bytecode") and (fault := bytecode.fault_in(data)):
+        raise ShardingError(
+            "unreadable",
+            f"{name} is {FORMS[form]} that does not add up: {fault}",
+            help=portable.CUT_SHORT,
+        )
     with context:
         try:
             if form == "portable":
                 return Content(portable.read(context, data, name), form)
             if form == "bytecode":
-                return Content(ir.Module.parse(data), form)
+                return Content(_from_bytecode(context, data, name), form)
             if form in ("hlo", "hlo-proto"):
                 return Content(_from_hlo(context, data, name, form), form)
             text = _decoded(data, name, form)
@@ -101,6 +125,23 @@ def _read(context: ir.Context, data: bytes, name: str, form: Form) -> Content:
             ) from error
 
 
+def _from_bytecode(context: ir.Context, data: bytes, name: str) -> ir.Module:
+    # What MLIR says of damaged names is not UTF-8, and jaxlib's own `MLIRError` dies of that.
+    said: list[Diagnostic] = []
+    try:
+        with hearing(context, said.append):
+            return ir.Module.parse(data)
+    except ir.MLIRError as error:
+        if not any(diagnostic.severity is Severity.ERROR for diagnostic in said):
+            raise
+        raise ShardingError.of([_in_bytecode(found, name) for found in said]) from error
+
+
+def _in_bytecode(diagnostic: Diagnostic, name: str) -> Diagnostic:
+    placed = SourceText(name, None).place(diagnostic).at(SourceLocation(name))
+    return replace(placed, help=placed.help or portable.CUT_SHORT)
+
+
 def _from_hlo(context: ir.Context, data: bytes, name: str, form: Form) -> ir.Module:
     # Late, since it comes with the whole object model: most files are not HLO.
     from shardpass.mlir import hlo
@@ -108,6 +149,26 @@ def _from_hlo(context: ir.Context, data: bytes, name: str, form: Form) -> ir.Mod
     if form == "hlo":
         return hlo.from_text(context, _decoded(data, name, form), name)
     return hlo.from_proto(context, data, name)
+
+
+def _check_top_level(context: ir.Context, text: str, name: str) -> None:
+    """Refuse what is no module by itself; it was read before, inside of one."""
+    try:
+        with context:
+            top = ir.Operation.parse(text)
+    except ir.MLIRError as error:
+        # It is about all of the text, and has no place in it.
+        raise ShardingError.of(
+            [replace(fault, location=None) for fault in from_mlir_error(error).diagnostics]
+        ) from error
+    if top.operation.name != "builtin.module":
+        fault = ShardingError(
+            "unreadable",
+            f"{name} holds a {top.operation.name} where a builtin.module has to stand: passes run "
+            "on modules",
+            location=locate(top),
+        )
+        raise ShardingError.of([SourceText(name, text).place(fault.diagnostic)])
 
 
 def _check_functions(found: Content, name: str) -> None:
@@ -119,6 +180,7 @@ def _check_functions(found: Content, name: str) -> None:
         raise ShardingError(
             "unreadable",
             f"{name} holds no function",
+            location=SourceLocation(name),
             help="a StableHLO module has at least func.func @main",
         )
     one = len(inner) == 1
@@ -165,9 +227,7 @@ def _decoded(data: bytes, name: str, form: Form) -> str:
 
 def _explained(error: ir.MLIRError, data: bytes, name: str) -> ShardingError:
     reported: list[Diagnostic] = list(from_mlir_error(error).diagnostics)
-    text = None if is_bytecode(data) else _decoded(data, name, "text")
-    source = SourceText(name, text)
-    placed = [source.place(d).at(SourceLocation(name)) for d in reported]
-    if text is None:
-        placed = [replace(d, help=d.help or portable.CUT_SHORT) for d in placed]
-    return ShardingError.of(placed)
+    if is_bytecode(data):
+        return ShardingError.of([_in_bytecode(diagnostic, name) for diagnostic in reported])
+    source = SourceText(name, _decoded(data, name, "text"))
+    return ShardingError.of([source.place(d).at(SourceLocation(name)) for d in reported])

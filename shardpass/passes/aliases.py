@@ -17,9 +17,9 @@ from shardpass.mlir import (
     aliases_of,
     argument_attributes,
     arguments_of,
-    locate,
     result_attributes,
     results_of,
+    where_written,
 )
 
 Sharding = TensorSharding | HloSharding
@@ -62,7 +62,7 @@ def check_aliases(
         if is_equivalent(before, after, len(shape)):
             continue
         fields = {
-            "location": locate(function),
+            "location": where_written(function, result),
             "path": result.path,
             "notes": [f"the argument is {before}", f"the result is {after}"],
             "help": "give both one sharding, or do not donate the argument",

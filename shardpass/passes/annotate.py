@@ -11,7 +11,7 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func, sdy, stablehlo
 
 from shardpass.canon import MeshShape, TensorSharding
-from shardpass.diagnostics import ShardingError, Sink
+from shardpass.diagnostics import ShardingError, Sink, SourceLocation
 from shardpass.mlir import (
     MHLO_SHARDING,
     SDY_SHARDING,
@@ -35,6 +35,7 @@ from shardpass.mlir import (
     set_num_partitions,
     set_result_attributes,
     static_sizes,
+    where_written,
     with_entry,
 )
 from shardpass.partition_rules import PartitionRules
@@ -237,6 +238,7 @@ class _Annotation:
                 f"no rule matches {count} argument{'s' if count > 1 else ''}: "
                 + ", ".join(shown)
                 + (f" and {more} more" if more else ""),
+                location=self._place(self._unmatched[0]),
                 path=self._unmatched[0].path,
                 help="propagation decides about them; add a rule to say otherwise",
             )
@@ -255,6 +257,7 @@ class _Annotation:
                 self.sink.warning(
                     "already-annotated",
                     message,
+                    location=self._place(value),
                     path=value.path,
                     notes=[
                         f"it is on mesh {sharding.mesh.describe()}",
@@ -264,7 +267,7 @@ class _Annotation:
                     help="to start afresh, remove the old annotations first: sp-strip,sp-annotate",
                 )
                 return
-        self.sink.remark("already-annotated", message, path=value.path)
+        self.sink.remark("already-annotated", message, location=self._place(value), path=value.path)
 
     def _sharding_for(self, value: EntryValue) -> tuple[TensorSharding | None, bool]:
         """The sharding that the rules give ``value``, and whether any rule matches it."""
@@ -277,13 +280,17 @@ class _Annotation:
                 match, value.sizes, mesh=self.mesh, subject=str(value), path=value.path
             )
         except ShardingError as error:
-            self.sink.report_error(error)
+            for diagnostic in error.diagnostics:
+                self.sink.report(diagnostic.at(self._place(value)))
             return None, True
         for diagnostic in found.diagnostics:
-            self.sink.report(diagnostic)
+            self.sink.report(diagnostic.at(self._place(value)))
         if value.sizes:
             self._applied.add(match.index)
         return found.sharding, True
+
+    def _place(self, value: EntryValue) -> SourceLocation | None:
+        return where_written(self.function, value)
 
     def _annotated(self, entries: ir.DictAttr, sharding: TensorSharding) -> ir.DictAttr:
         return with_entry(entries, SDY_SHARDING, self.shardings.write(sharding, self.mesh_name))
@@ -293,6 +300,7 @@ class _Annotation:
             self.sink.error(
                 "already-annotated",
                 f"{value} carries an mhlo.sharding, and sp-annotate writes sdy.sharding",
+                location=self._place(value),
                 path=value.path,
                 help="remove the old annotations first: sp-strip,sp-annotate",
             )

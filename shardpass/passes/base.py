@@ -78,7 +78,9 @@ class Pass:
     @classmethod
     def options(cls) -> dict[str, dataclasses.Field[Any]]:
         """The options by the name that a pipeline's text uses (``warn-bytes``)."""
-        return {field.name.replace("_", "-"): field for field in dataclasses.fields(cls)}
+        return {
+            field.name.replace("_", "-"): field for field in dataclasses.fields(cls) if field.init
+        }
 
 
 def option(default: Any, *, help: str, parse: Callable[[str], Any] | None = None) -> Any:
@@ -87,7 +89,8 @@ def option(default: Any, *, help: str, parse: Callable[[str], Any] | None = None
     Args:
       default: its value when nobody says otherwise.
       help: one line for ``--list-passes`` and the pass reference.
-      parse: how a pipeline's text becomes a value; by default from the type of ``default``. It
-        raises ``ValueError`` for a text that does not fit.
+      parse: how a pipeline's text becomes a value; by default from the type of ``default``, which
+        is then ``bool``, ``int``, ``float`` or ``str``, or ``None`` for a field that is annotated
+        as one of these. It raises ``ValueError`` for a text that does not fit.
     """
     return dataclasses.field(default=default, metadata={"help": help, "parse": parse})

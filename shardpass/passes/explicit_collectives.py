@@ -12,9 +12,10 @@ from shardpass.diagnostics import Sink
 from shardpass.passes.base import Pass, Stage
 from shardpass.passes.partitioning.combining import WARN_OF_COMBINERS, drop_repeated_reductions
 from shardpass.passes.partitioning.propagated import REFUSE_UNPROPAGATED
-from shardpass.passes.partitioning.whole_values import say_what_collectives_take
+from shardpass.passes.partitioning.whole_values import say_what_collectives_take, take_back
 from shardpass.passes.shardy.expansion import expand, without
 from shardpass.passes.shardy.survey import SURVEY
+from shardpass.passes.verify import REFUSE_OTHER_COUNT
 
 _PIPELINE: Final = "sdy-export-pipeline{enable-insert-explicit-collectives=true}"
 _INSERTION: Final = "sdy-insert-explicit-reshards"
@@ -59,12 +60,14 @@ class ExplicitCollectives(Pass):
         insertion, collectives = native_passes()
         return (
             SURVEY,
+            REFUSE_OTHER_COUNT,
             REFUSE_UNPROPAGATED,
             LIFT_MESHES,
             say_what_collectives_take,
             ",".join(insertion),
             drop_repeated_reductions,
             ",".join(collectives),
+            take_back,
             WARN_OF_COMBINERS,
         )
 

@@ -91,10 +91,12 @@ class ExportMhlo(Pass):
         counts = DeviceCounts(num_partitions(root), sink)
         export = _Export(Shardings(root), sink, of_functions(root), lower, counts)
         visit(root, export.look)
+        devices = max((mesh.size for mesh in export.shardings.meshes.values()), default=None)
+        counts.finish(devices)
         if sink.has_errors:
             return
         export.rewrite_special()
-        devices = max((mesh.size for mesh in export.shardings.meshes.values()), default=None)
+        counts.finish(devices)
         for mesh in mesh_ops(root):
             mesh.operation.erase()
         if devices is not None and num_partitions(root) in (None, 1):

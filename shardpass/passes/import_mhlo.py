@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func, sdy
@@ -18,7 +17,6 @@ from shardpass.canon import (
     MeshShape,
     NamedHlo,
     TensorSharding,
-    common_mesh,
     from_hlo,
     manual_axes,
 )
@@ -28,6 +26,7 @@ from shardpass.mlir import (
     SDY_SHARDING,
     argument_attributes,
     locate,
+    meshes_of,
     mhlo_shardings,
     num_partitions,
     operations,
@@ -42,6 +41,7 @@ from shardpass.partition_rules.mesh_text import parse_mesh
 from shardpass.passes.base import Look, Pass, Stage, option
 from shardpass.passes.gspmd.flatten_tuples import flatten
 from shardpass.passes.gspmd.manual_import import ManualImport
+from shardpass.passes.gspmd.module_mesh import mesh_of
 from shardpass.passes.gspmd.round_trip import RoundTrip
 from shardpass.passes.gspmd.round_trip_reader import RoundTripReader
 from shardpass.passes.gspmd.round_trip_regions import RoundTripRegions
@@ -52,9 +52,14 @@ from shardpass.passes.identities import (
     call_target,
     is_sharding_call,
 )
+from shardpass.passes.meshes.mesh_plan import where_declared
+from shardpass.passes.option_text import one_of
 from shardpass.passes.shardy.survey import REFUSE_RECURSION
-from shardpass.passes.verify import Verify
+from shardpass.passes.uneven import leave_whole, refuse_uneven
+from shardpass.passes.verify import check_annotations
 from shardpass.sharding import as_mesh_shape
+
+_OR_REPLICATE: Final = "or leave it whole on the border: sp-import-mhlo{indivisible=replicate}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +73,8 @@ class ImportMhlo(Pass):
     between ``@SPMDFullToShardShape`` and ``@SPMDShardToFullShape`` becomes a manual computation,
     and what ``shard_as`` or ``shard_like`` ties together a sharding group. Placement is kept
     exactly.
+    A mesh that the module has already is taken if it has axes, or parts of axes, for everything;
+    one that has not is named in a remark, since propagation stops between the two.
 
     What stands in XLA's round-trip form (``xla.sdy.*`` frontend attributes and custom calls, as old
     JAX exported it and HLO carries it) is read back with the names and the openness that it had,
@@ -75,6 +82,9 @@ class ImportMhlo(Pass):
 
     Leaves alone: a module in which nothing is tiled needs no mesh, and loses its annotations but
     for those of single devices.
+    GSPMD pads arguments and results that their tiles do not divide, Shardy does not: they are
+    refused, or (``indivisible=replicate``) such a dimension stays whole on the border, and a
+    constraint right inside has the layout; a warning each.
     An error: what ``sp-verify`` finds; tile assignments that no mesh has for axes at once, or that
     the mesh of the option has not; borders of manual regions that do not fit together; entries in
     the round-trip form that cannot be read.
@@ -89,16 +99,26 @@ class ImportMhlo(Pass):
         parse=parse_mesh,
     )
 
+    indivisible: str = option(
+        "error",
+        help="error: refuse an argument or a result that does not divide; replicate: leave the "
+        "dimension whole, and cut it inside",
+        parse=one_of("error", "replicate"),
+    )
+
     def stages(self) -> Sequence[Stage]:
         """The import of what was found to be sound."""
-        return (REFUSE_RECURSION, Look(Verify().run), self.run)
+        return (REFUSE_RECURSION, Look(self._check), self.run)
+
+    def _check(self, root: ir.Operation, sink: Sink) -> None:
+        mended = self.indivisible == "replicate"
+        check_annotations(root, sink, uneven_entries=mended, otherwise=_OR_REPLICATE)
 
     def run(self, root: ir.Operation, sink: Sink) -> None:
         """Import ``root``."""
         written, reader = WrittenShardings(root), RoundTripReader(root)
-        declared: Sequence[MeshShape] = ()
-        if RoundTrip(root, written, reader, sink).read():
-            declared = [mesh for mesh in written.meshes if mesh.axes]
+        RoundTrip(root, written, reader, sink).read()
+        declared = [mesh for mesh in written.meshes if mesh.axes]
         found = [op for op in operations(root) if mhlo_shardings(op)]
         for op in found:
             _check_call(op, sink)
@@ -106,11 +126,11 @@ class ImportMhlo(Pass):
             return
         values = [part for op in found for a in mhlo_shardings(op) for part in parts(read_mhlo(a))]
         wanted = None if self.mesh is None else as_mesh_shape(self.mesh)
-        try:
-            mesh = mesh_for(values, wanted, num_partitions(root), declared)
-        except ShardingError as error:
-            place = locate(found[0]) if found else None
-            raise error.about("no mesh for the module", location=place) from error
+        mesh = mesh_of(root, values, wanted, declared, sink)
+        if sink.has_errors:
+            return
+        if mesh is not None:
+            _tell_of_others(root, mesh, sink)
         importing = _Import(mesh, written)
         importing.round_trip_regions(reader, root, sink)
         if sink.has_errors:
@@ -121,58 +141,17 @@ class ImportMhlo(Pass):
                 importing.op(op)
             except ShardingError as error:
                 sink.report_error(error.about(op.operation.name, location=locate(op)))
+        self._even(root, written, sink)
         devices = max((m.size for m in (*declared, mesh) if m is not None), default=1)
         if devices > 1 and num_partitions(root) in (None, 1):
             set_num_partitions(root, devices)
 
-
-def mesh_for(
-    values: Sequence[HloSharding],
-    wanted: MeshShape | None,
-    count: int | None,
-    declared: Sequence[MeshShape] = (),
-) -> MeshShape | None:
-    """The mesh on which all of ``values`` are to be said; ``None`` where none is needed.
-
-    Args:
-      values: every sharding of a module, none a tuple.
-      wanted: the user's mesh.
-      count: the devices that the module states.
-      declared: meshes to take if they fit, the first that does.
-
-    Raises:
-      ShardingError: ``not-expressible`` and ``device-count``, as :func:`shardpass.canon.from_hlo`
-        for the user's mesh and :func:`shardpass.canon.common_mesh` without one.
-    """
-    distinct = list(dict.fromkeys(values))
-    if wanted is not None:
-        for sharding in distinct:
-            from_hlo(sharding, _rank_said(sharding), wanted)
-        return wanted
-    for mesh in declared if distinct else ():
-        with contextlib.suppress(ShardingError):
-            return mesh_for(distinct, mesh, count)
-    # A named sharding says more than its tiles do. Where the first has axes for all, they are kept.
-    named = [sharding for sharding in distinct if sharding.named is not None]
-    for sharding in sorted(named, key=lambda sharding: sharding.tile is None):
-        mesh = from_hlo(sharding, _rank_said(sharding)).mesh
-        if mesh.axes:
-            with contextlib.suppress(ShardingError):
-                return mesh_for(distinct, mesh, count)
-    found = common_mesh(distinct)
-    if found is not None:
-        return found
-    kinds = {sharding.kind for sharding in distinct}
-    if count is not None and count > 1 and kinds & {HloKind.MANUAL, HloKind.UNREDUCED}:
-        return MeshShape((("_axis_0", count),))
-    # For the values beside those of single devices, which are said to be whole.
-    return MeshShape() if HloKind.MAXIMAL in kinds else None
-
-
-def _rank_said(sharding: HloSharding) -> int:
-    """The rank of a value that may have ``sharding``."""
-    dims = sharding.named.sharding.dims if sharding.named else ()
-    return sharding.rank or len(dims)
+    def _even(self, root: ir.Operation, written: WrittenShardings, sink: Sink) -> None:
+        """See to it that arguments and results divide, what stood in round-trip form included."""
+        if self.indivisible == "replicate":
+            leave_whole(root, written.one, sink)
+        else:
+            refuse_uneven(root, sink, otherwise=_OR_REPLICATE)
 
 
 class _Import:
@@ -336,6 +315,20 @@ def _shares(whole: HloSharding, results: int) -> Sequence[HloSharding]:
 def rank_of(kind: ir.Type) -> int:
     """The number of dimensions; 0 for what has none, like a token."""
     return kind.rank if isinstance(kind, ir.RankedTensorType) else 0
+
+
+def _tell_of_others(root: ir.Operation, mesh: MeshShape, sink: Sink) -> None:
+    """Remark on meshes of the module beside the one that the import is on."""
+    declared = meshes_of(root)
+    for name, other in declared.items():
+        if other.axes and other.size > 1 and other != mesh:
+            sink.remark(
+                "mesh-mismatch",
+                f"the module has the mesh @{name} ({other.describe()}) already, and what is "
+                f"imported is on another ({mesh.describe()}): propagation stops between the two",
+                location=where_declared(root, declared, other),
+                help="make one of them: sp-merge-meshes",
+            )
 
 
 def _check_call(op: ir.OpView, sink: Sink) -> None:

@@ -10,16 +10,12 @@ from jax.extend.mlir.dialects import func
 
 from shardpass.diagnostics import Sink
 from shardpass.mlir import (
-    SDY_SHARDING,
-    argument_attributes,
     collect,
+    is_of_shardy,
     is_public,
     mhlo_shardings,
     operations,
-    result_attributes,
 )
-
-_DIALECT = "sdy."
 
 
 class Inliner:
@@ -79,11 +75,7 @@ def holds_annotations(function: func.FuncOp) -> bool:
 
 def holds_sdy(function: func.FuncOp) -> bool:
     """Whether ``function``, or an op in it, is annotated in Shardy's notation."""
-    held = (*argument_attributes(function), *result_attributes(function))
-    return any(SDY_SHARDING in entries for entries in held) or any(
-        op.operation.name.startswith(_DIALECT) or any(n.startswith(_DIALECT) for n in op.attributes)
-        for op in operations(function)
-    )
+    return any(map(is_of_shardy, (function, *operations(function))))
 
 
 def functions_of(root: ir.Operation) -> dict[str, func.FuncOp]:

@@ -24,6 +24,7 @@ from shardpass.passes.meshes.mesh_plan import (
     where_declared,
 )
 from shardpass.passes.shardy.survey import REFUSE_GSPMD
+from shardpass.passes.verify import REFUSE_OTHER_COUNT
 
 # The orders of the user's axes that are tried where the one that was given does not fit.
 _MOST_ORDERS = 24
@@ -54,7 +55,7 @@ class NameAxes(Pass):
 
     def stages(self) -> Sequence[Stage]:
         """The naming, on modules in Shardy's notation."""
-        return (REFUSE_GSPMD, self.run)
+        return (REFUSE_GSPMD, REFUSE_OTHER_COUNT, self.run)
 
     def run(self, root: ir.Operation, sink: Sink) -> None:
         """Name the axes of the meshes of ``root``."""

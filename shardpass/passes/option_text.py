@@ -1,10 +1,17 @@
-"""From the options of a pipeline's text to the fields of a pass."""
+"""From the options of a pipeline's text to the fields of a pass.
+
+A field has a reader of its own (``option(…, parse=…)``), or is of a type that has a usual spelling:
+``bool``, ``int``, ``float`` or ``str``, as its default says, or its annotation where that is
+``None`` or there is none. What is annotated as ``Any`` takes the text itself.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import dataclasses
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import Field
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from shardpass.diagnostics import Excerpt, ShardingError, did_you_mean
 from shardpass.passes.base import Pass
@@ -12,6 +19,16 @@ from shardpass.passes.pipeline_text import OptionText, PassText
 
 _TRUE = frozenset({"true", "1", "yes", "on"})
 _FALSE = frozenset({"false", "0", "no", "off"})
+
+#: How annotations call what a text becomes without a reader; ``str`` stands for the text itself.
+_KINDS: Final[dict[str, type]] = {
+    "bool": bool,
+    "int": int,
+    "float": float,
+    "str": str,
+    "Any": str,
+    "object": str,
+}
 
 PassType = TypeVar("PassType", bound=Pass)
 
@@ -28,6 +45,9 @@ def make_pass(cls: type[PassType], written: PassText, text: str) -> PassType:
         field = known.get(option.key.replace("_", "-"))
         if field is None:
             raise _unknown(cls.name, option, known, text)
+        if not _can_be_read(field):
+            why = f"no text becomes {_kind_text(field)}; it wants a reader, option(…, parse=…)"
+            raise _fault(f'option "{option.key}" of {cls.name}: {why}', option, text)
         if field.name in values:
             raise _fault(f'option "{option.key}" of {cls.name} stands twice', option, text)
         try:
@@ -38,18 +58,68 @@ def make_pass(cls: type[PassType], written: PassText, text: str) -> PassType:
             ) from error
         except ValueError as error:
             raise _fault(f'option "{option.key}" of {cls.name}: {error}', option, text) from error
+    for key, field in known.items():
+        if field.name not in values and not _has_default(field):
+            raise ShardingError(
+                "bad-option",
+                f'{cls.name} needs its option "{key}"',
+                excerpt=Excerpt.at(text, written.offset, len(cls.name)),
+                help=f"{cls.name}{{{key}=…}}",
+            )
     return cls(**values)
 
 
+def fields_without_reader(cls: type[Pass]) -> Iterator[tuple[str, str]]:
+    """The options of ``cls`` that no text can set, each with its type."""
+    for key, field in cls.options().items():
+        if not _can_be_read(field):
+            yield key, _kind_text(field)
+
+
+def _can_be_read(field: Field[Any]) -> bool:
+    return bool(field.metadata.get("parse")) or _kind(field) is not None
+
+
+def _has_default(field: Field[Any]) -> bool:
+    return (field.default, field.default_factory) != (dataclasses.MISSING, dataclasses.MISSING)
+
+
+def _kind(field: Field[Any]) -> type | None:
+    """What a text for ``field`` becomes by itself; ``None`` where that is not known."""
+    if field.default is not None and field.default is not dataclasses.MISSING:
+        kind = type(field.default)
+        return kind if kind in _KINDS.values() else None
+    names = {name.strip() for name in _annotation(field).split("|")} - {"None"}
+    return _KINDS.get(names.pop()) if len(names) == 1 else None
+
+
+def _annotation(field: Field[Any]) -> str:
+    """The annotation as text, ``Optional[int]`` as ``int | None``.
+
+    As a text it stands in a class whose module defers annotations, and what it names may be there
+    for type checkers alone.
+    """
+    kind = field.type
+    text = kind.__name__ if isinstance(kind, type) else str(kind).strip("'\"")
+    return re.sub(r"\bOptional\[([^\[\]]*)\]", r"\1 | None", re.sub(r"\btyping\.", "", text))
+
+
+def _kind_text(field: Field[Any]) -> str:
+    """The type of ``field`` for messages."""
+    if field.default is None or field.default is dataclasses.MISSING:
+        return _annotation(field)
+    return type(field.default).__name__
+
+
 def _value(field: Field[Any], text: str | None) -> Any:
-    if isinstance(field.default, bool):
+    kind = _kind(field)
+    if kind is bool and not field.metadata.get("parse"):
         return _boolean(text)
     if text is None:
         raise ValueError("needs a value")
     parse = field.metadata.get("parse")
     if parse:
         return parse(text)
-    kind = type(field.default)
     if kind in (int, float):
         try:
             return kind(text)

@@ -29,7 +29,11 @@ from shardpass.passes.partitioning.faults import (
 )
 from shardpass.passes.partitioning.local_program import Signature
 from shardpass.passes.partitioning.propagated import REFUSE_UNPROPAGATED
-from shardpass.passes.partitioning.whole_values import say_what_collectives_take, say_whole
+from shardpass.passes.partitioning.whole_values import (
+    say_what_collectives_take,
+    say_whole,
+    take_back,
+)
 from shardpass.passes.shardy.expansion import expand, set_option
 from shardpass.passes.shardy.survey import REFUSE_GSPMD
 
@@ -97,6 +101,7 @@ class Partition(Pass):
         yield ",".join(self._to_collectives(collectives, newer))
         yield Look(refuse_before_conversion)
         yield ",".join(self._to_local(newer))
+        yield take_back
         yield show_chlo
         yield Look(refuse_leftovers)
         yield signature.state_devices

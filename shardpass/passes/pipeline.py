@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -29,6 +30,7 @@ Instrument = Callable[[passmanager.PassManager], None]
 
 
 _ON_FUNCTIONS: Final = f"{native.FUNCTION}("
+_NO_RULE_NEEDED: Final = re.compile(r"op 'sdy\.\w+' is unknown to SDY sharding rule registry")
 
 
 @dataclass(frozen=True)
@@ -239,7 +241,7 @@ def _run(
             _add(manager, unit.name, unit.work, sink)
         if instrument:
             instrument(manager)
-        with hearing(context, sink.report):
+        with hearing(context, lambda said: _report(said, sink)):
             try:
                 manager.run(module.root)
             except ir.MLIRError as error:
@@ -251,6 +253,16 @@ def _run(
                 lent.leave(module.root)
                 del manager  # Which prints what it timed; an error's traceback would keep it.
     sink.raise_errors()
+
+
+def _report(said: Diagnostic, sink: Sink) -> None:
+    """Hand on what MLIR says, but for a lack of sharding rules that is none.
+
+    Shardy misses some for its own collectives, where a module shows them already, and says so of
+    the first in a process.
+    """
+    if not _NO_RULE_NEEDED.match(said.message):
+        sink.report(said)
 
 
 def _add(manager: passmanager.PassManager, name: str, stage: str | list[Body], sink: Sink) -> None:

@@ -17,6 +17,7 @@ from importlib.metadata import EntryPoint, entry_points
 
 from shardpass.diagnostics import ShardingError
 from shardpass.passes.base import Pass
+from shardpass.passes.option_text import fields_without_reader
 
 GROUP = "shardpass.passes"
 
@@ -66,5 +67,12 @@ def load_plugin(point: EntryPoint) -> type[Pass]:
             "bad-plugin",
             f"{whose} calls itself {getattr(loaded, 'name', None)!r}",
             help="the entry point and the class's field `name` have to say the same",
+        )
+    if faults := [f'"{key}" is of type {kind}' for key, kind in fields_without_reader(loaded)]:
+        raise ShardingError(
+            "bad-plugin",
+            f"{whose} has options that no text can set: {', '.join(faults)}",
+            help="give each a reader, option(…, parse=…); of themselves bool, int, float and str "
+            "are read",
         )
     return loaded

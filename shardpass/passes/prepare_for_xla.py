@@ -26,6 +26,9 @@ class PrepareForXla(Pass):
       XLA wants one for all ("Inconsistent conditional sharding"), and finds it itself.
     * ``sdy.sharding_rule`` goes: XLA stops at it with "Failed to get shape".
     * Named (V3) ``mhlo.sharding`` becomes tiles: GSPMD aborts the process on one with manual axes.
+    * A ``broadcast_in_dim`` with ``mhlo.sharding`` that stretches a dimension of one element gets a
+      ``reshape`` in front, which takes that dimension away: XLA gives the op's sharding to an
+      operand that still has it, and GSPMD cuts one element over many devices and sends it around.
     * ``@empty_mesh``, which JAX declares for typed PRNG keys, is merged into the module's own mesh:
       XLA takes one.
     * A mesh axis whose name has to be escaped (``дата``, ``a"b``) is called ``axis_0`` and so on,

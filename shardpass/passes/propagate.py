@@ -11,6 +11,7 @@ from jax.extend.mlir import ir
 from shardpass.diagnostics import Sink
 from shardpass.passes.base import Look, Pass, Stage, option
 from shardpass.passes.option_text import one_of
+from shardpass.passes.partitioning.partial_results import REFUSE_LOST_PARTIAL_RESULTS
 from shardpass.passes.shardy.expansion import expand, set_option, without
 from shardpass.passes.shardy.hindsight import Hindsight
 from shardpass.passes.shardy.survey import SURVEY
@@ -61,6 +62,7 @@ class Propagate(Pass):
         return (
             Look(hindsight.remember, before_verifier=True),
             SURVEY,
+            REFUSE_LOST_PARTIAL_RESULTS,
             self.native_pipeline(),
             Look(hindsight.look_back),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
@@ -12,8 +12,7 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func, sdy, stablehlo
 
 from shardpass.canon import HloSharding, TensorSharding
-from shardpass.canon.shapes import sizes_that_fit
-from shardpass.diagnostics import ShardingError, Sink, SourceLocation
+from shardpass.diagnostics import Note, ShardingError, Sink, SourceLocation
 from shardpass.mlir import (
     MHLO_SHARDING,
     SDY_SHARDING,
@@ -21,7 +20,7 @@ from shardpass.mlir import (
     Shardings,
     argument_attributes,
     arguments_of,
-    file_positions,
+    at_place,
     locate,
     mesh_ops,
     mhlo_shardings,
@@ -30,11 +29,13 @@ from shardpass.mlir import (
     read_mhlo,
     result_attributes,
     results_of,
+    where_written,
 )
 from shardpass.mlir.element_types import static_shape
 from shardpass.passes.aliases import check_aliases
 from shardpass.passes.base import Look, Pass, Stage
 from shardpass.passes.gspmd.frontend_attributes import SHARDING, sdy_entries
+from shardpass.passes.gspmd.holders import holders_of
 from shardpass.passes.identities import (
     CONSTRAINTS,
     MANUAL_CALLS,
@@ -42,6 +43,7 @@ from shardpass.passes.identities import (
     call_target,
 )
 from shardpass.passes.manual_regions import check_manual_regions
+from shardpass.passes.uneven import report_uneven, uneven_dimensions
 
 #: Ops that declare something, or end a body.
 _WITHOUT_VALUES = (sdy.MeshOp, sdy.ReturnOp, func.ReturnOp, stablehlo.ReturnOp)
@@ -69,14 +71,37 @@ class Verify(Pass):
 
     def run(self, root: ir.Operation, sink: Sink) -> None:
         """Check ``root``."""
-        check = _Check(root, sink)
-        check.meshes()
-        check.misplaced(root)
-        for op in operations(root):
-            if isinstance(op, func.FuncOp):
-                check.function(op)
-            else:
-                check.op(op)
+        check_annotations(root, sink)
+
+
+def check_annotations(
+    root: ir.Operation, sink: Sink, *, uneven_entries: bool = False, otherwise: str = ""
+) -> None:
+    """What :class:`Verify` does.
+
+    Args:
+      root: the module.
+      sink: where to report to.
+      uneven_entries: pass over arguments and results that do not divide, and over what donated
+        arguments lie like, which the caller checks when he has mended them.
+      otherwise: how else than by padding and dropping axes to make them divide, for the help.
+    """
+    check = _Check(root, sink, uneven_entries=uneven_entries, otherwise=otherwise)
+    check.meshes()
+    check.misplaced(root)
+    for op in operations(root):
+        if isinstance(op, func.FuncOp):
+            check.function(op)
+        else:
+            check.op(op)
+
+
+def _check_device_count(root: ir.Operation, sink: Sink) -> None:
+    _Check(root, sink, uneven_entries=False, otherwise="").meshes()
+
+
+#: Errors: a mesh of another size than the module has partitions, a device that is not there.
+REFUSE_OTHER_COUNT = Look(_check_device_count)
 
 
 @dataclass(frozen=True)
@@ -88,48 +113,76 @@ class _Subject:
     location: SourceLocation | None
     path: str | None = None
 
-    @property
-    def shape(self) -> tuple[int, ...] | None:
-        """The static shape, or ``None`` for a token or a dynamic one."""
-        return static_shape(self.type)
-
 
 class _Check:
-    def __init__(self, root: ir.Operation, sink: Sink) -> None:
+    def __init__(
+        self, root: ir.Operation, sink: Sink, *, uneven_entries: bool, otherwise: str
+    ) -> None:
         self.root = root
         self.sink = sink
+        self.uneven_entries = uneven_entries
+        self.otherwise = otherwise
         self.shardings = Shardings(root)
         self.stated_devices = num_partitions(root)
         self._parsed: dict[ir.Attribute, HloSharding | ShardingError] = {}
 
     @cached_property
     def devices(self) -> int:
-        """What the module states, else the most devices that a mesh or a sharding in it is over."""
+        """What the module states, else the most devices that a mesh or a sharding in it is over.
+
+        Single devices count where there is nothing else.
+        """
         if self.stated_devices not in (None, 1):
             return self.stated_devices
-        meshes = (mesh.size for mesh in self.shardings.meshes.values())
-        return max((*meshes, *self._device_counts()), default=1)
+        meshes = (m.size for m in self.shardings.meshes.values() if not m.is_maximal)
+        tiles = [s.tile.size for s in self._mhlo_shardings() if s.tile]
+        most = max((*meshes, *tiles), default=1)
+        if most > 1:
+            return most
+        single = (m.device_id for m in self.shardings.meshes.values() if m.is_maximal)
+        named = (s.device for s in self._mhlo_shardings())
+        return max((d + 1 for d in (*single, *named) if d is not None), default=1)
 
-    def _device_counts(self) -> Iterator[int]:
+    def _mhlo_shardings(self) -> Iterator[HloSharding]:
         for attribute in self._mhlo_attributes():
             with contextlib.suppress(ShardingError):  # Reported where its value is checked.
                 whole = read_mhlo(attribute)
-                for sharding in whole.elements if whole.is_tuple else (whole,):
-                    if sharding.device is not None:
-                        yield sharding.device + 1
-                    elif sharding.tile:
-                        yield sharding.tile.size
+                yield from whole.elements if whole.is_tuple else (whole,)
 
-    def _mhlo_attributes(self) -> set[ir.Attribute]:
-        found: set[ir.Attribute] = set()
+    def _mhlo_attributes(self) -> dict[ir.Attribute, None]:
+        found: dict[ir.Attribute, None] = {}
         for op in operations(self.root):
-            found.update(mhlo_shardings(op))
+            found.update(dict.fromkeys(mhlo_shardings(op)))
             if MHLO_SHARDING in op.attributes:  # Of a function itself, too.
-                found.add(op.attributes[MHLO_SHARDING])
+                found[op.attributes[MHLO_SHARDING]] = None
         return found
 
+    def _who_says(self) -> Note | None:
+        """Where the number of devices comes from."""
+        count = self.devices
+        if count == self.stated_devices:
+            return Note(f"the module is for {count} devices (mhlo.num_partitions)")
+        for op, (name, mesh) in zip(
+            mesh_ops(self.root), self.shardings.meshes.items(), strict=True
+        ):
+            if mesh.size == count and not mesh.is_maximal:
+                return Note(f"mesh @{name} ({mesh.describe()}) has {count} devices", locate(op))
+        for sharding, holder in holders_of(self.root).items():
+            if sharding.tile is not None and sharding.tile.size == count:
+                return holder.note(sharding)
+        return None
+
     def meshes(self) -> None:
-        """Meshes of another size than the module has partitions."""
+        """Meshes of another size than the module has partitions, of devices that are not there."""
+        for op, mesh in zip(mesh_ops(self.root), self.shardings.meshes.values(), strict=True):
+            if mesh.device_id is not None and mesh.device_id >= self.devices:
+                told = ShardingError(
+                    "device-count",
+                    f"{mesh.describe()} is beyond the {self.devices} that there are",
+                    location=locate(op),
+                    help="put what is on it elsewhere, or make the mesh larger",
+                )
+                self._report(told, self._who_says())
         if self.stated_devices in (None, 1):
             return
         for op, (name, mesh) in zip(
@@ -158,14 +211,12 @@ class _Check:
     def function(self, function: func.FuncOp) -> None:
         self.misplaced(function)
         arguments, results = arguments_of(function), results_of(function)
-        place = locate(function)
         for value, entries in zip(arguments, argument_attributes(function), strict=True):
-            block_argument = None if function.is_external else function.arguments[value.index]
-            own = next(file_positions(block_argument.location), None) if block_argument else None
-            self._entry_value(value, entries, own or place)
+            self._entry_value(value, entries, where_written(function, value))
         for value, entries in zip(results, result_attributes(function), strict=True):
-            self._entry_value(value, entries, place)
-        check_aliases(function, self._sharding_of_entry, self.sink)
+            self._entry_value(value, entries, where_written(function, value))
+        if not self.uneven_entries:
+            check_aliases(function, self._sharding_of_entry, self.sink)
         check_manual_regions(function, self.sink)
 
     def op(self, op: ir.OpView) -> None:
@@ -201,11 +252,11 @@ class _Check:
         if SDY_SHARDING in entries and MHLO_SHARDING in entries:
             self._mixed(str(value), place, value.path)
         if SDY_SHARDING in entries:
-            self._divides(subject, self.shardings.read(entries[SDY_SHARDING]))
+            self._divides(value, self.shardings.read(entries[SDY_SHARDING]), place)
         if MHLO_SHARDING in entries:
             sharding = self._parse(entries[MHLO_SHARDING], subject)
             if sharding and self._fits(sharding, subject):
-                self._divides(subject, sharding)
+                self._divides(value, sharding, place)
 
     def _mhlo_of_op(self, op: ir.OpView, attribute: ir.Attribute) -> None:
         whole = _Subject(f"{op.operation.name}", ir.NoneType.get(op.context), locate(op))
@@ -259,39 +310,45 @@ class _Check:
         try:
             sharding.validate(rank, self.devices)
         except ShardingError as error:
-            self.sink.report_error(
-                error.about(
-                    subject.text,
-                    path=subject.path,
-                    location=subject.location,
-                    notes=[f"sharding is {sharding} on {subject.type}"],
-                )
+            told = error.about(
+                subject.text,
+                path=subject.path,
+                location=subject.location,
+                notes=[f"sharding is {sharding.describe()} on {subject.type}"],
             )
+            self._report(told, self._who_says() if error.slug == "device-count" else None)
             return False
         return True
 
-    def _divides(self, subject: _Subject, sharding: TensorSharding | HloSharding) -> None:
+    def _report(self, error: ShardingError, why: Note | None) -> None:
+        """Report ``error``, with a note that may have a place of its own."""
+        told = error.diagnostic
+        if why is not None:
+            notes = (at_place(why.message, why.location), *told.notes)
+            told = replace(told, notes=notes, attached=(why,) * bool(why.location))
+        self.sink.report(told)
+
+    def _divides(
+        self,
+        value: EntryValue,
+        sharding: TensorSharding | HloSharding,
+        place: SourceLocation | None,
+    ) -> None:
         """Report each dimension of an argument or result that its pieces do not divide."""
         tiles = _tiles(sharding)
-        if subject.shape is None:
-            if isinstance(subject.type, ir.RankedTensorType) and any(n > 1 for n in tiles):
+        if static_shape(value.type) is None:
+            if isinstance(value.type, ir.RankedTensorType) and any(n > 1 for n in tiles):
                 self.sink.error(
                     "dynamic-shape",
-                    f"{subject.text} is {subject.type}: a dimension without a static size cannot "
-                    "be cut",
-                    location=subject.location,
-                    path=subject.path,
+                    f"{value} is {value.type}: a dimension without a static size cannot be cut",
+                    location=place,
+                    path=value.path,
                     help="refine the module's shapes first (stablehlo-refine-shapes)",
                 )
             return
-        for dimension, size, pieces in _uneven(subject.shape, tiles):
-            self.sink.error(
-                "indivisible",
-                f"{subject.text}, dimension {dimension}: {size} elements into {pieces} pieces",
-                location=subject.location,
-                path=subject.path,
-                notes=[f"sharding is {_describe(sharding)}"],
-                help=f"{sizes_that_fit(size, pieces)}, or drop an axis",
+        if not self.uneven_entries:
+            report_uneven(
+                value, tiles, _describe(sharding), place, self.sink, otherwise=self.otherwise
             )
 
     def _inner_divisibility(
@@ -300,7 +357,7 @@ class _Check:
         shape = static_shape(result.type)
         if shape is None:
             return
-        for dimension, size, pieces in _uneven(shape, _tiles(sharding)):
+        for dimension, size, pieces in uneven_dimensions(shape, _tiles(sharding)):
             self.sink.warning(
                 "indivisible",
                 f"the result of {op.operation.name}, dimension {dimension}: {size} elements into "
@@ -335,14 +392,6 @@ class _Check:
 
 def _tiles(sharding: TensorSharding | HloSharding) -> tuple[int, ...]:
     return sharding.tiles() if isinstance(sharding, TensorSharding) else sharding.data_tiles
-
-
-def _uneven(shape: tuple[int, ...], tiles: tuple[int, ...]) -> list[tuple[int, int, int]]:
-    return [
-        (dimension, size, pieces)
-        for dimension, (size, pieces) in enumerate(zip(shape, tiles, strict=False))
-        if size % pieces
-    ]
 
 
 def _describe(sharding: TensorSharding | HloSharding) -> str:

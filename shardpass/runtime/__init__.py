@@ -30,6 +30,7 @@ _HOMES = {
     "compile_module": "compile",
     "constrain": "jitted",
     "devices_for": "devices",
+    "export": "jitted",
     "in_child": "child",
     "input_source": "inputs",
     "jit": "jitted",
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from shardpass.runtime.compile import Executable, compile_module
     from shardpass.runtime.devices import devices_for, request_cpu_devices
     from shardpass.runtime.inputs import InputSource, input_source
-    from shardpass.runtime.jitted import constrain, jit, pjit
+    from shardpass.runtime.jitted import constrain, export, jit, pjit
     from shardpass.runtime.plugged import plugin
     from shardpass.runtime.result import CheckResult, ResultRow
     from shardpass.runtime.running import RunResult, RunRow, run
@@ -61,6 +62,7 @@ __all__ = [
     "compile_module",
     "constrain",
     "devices_for",
+    "export",
     "in_child",
     "input_source",
     "jit",

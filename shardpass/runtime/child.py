@@ -251,6 +251,8 @@ _REMEDY: Final = (
 _REMEDIES: Final = {
     "SIGKILL": "most often that is the kernel, out of memory: use a smaller batch or more devices",
     "SIGTERM": "somebody ended it",
+    "SIGPROF": "reading the file took far longer than any of its size does, and was ended: it is "
+    "damaged, in a way that MLIR's reader goes on for ever",
     "SIGINT": "somebody interrupted it",
 }
 

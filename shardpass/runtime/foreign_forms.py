@@ -8,7 +8,7 @@ from typing import Final
 from jax.extend.mlir import ir
 
 from shardpass.diagnostics import Sink
-from shardpass.mlir import locate, operations
+from shardpass.mlir import locate
 from shardpass.passes.gspmd.frontend_attributes import refuse_round_trip
 from shardpass.passes.identities import COLLECTIVES, call_target
 
@@ -18,11 +18,15 @@ _ROUND_TRIP: Final = "xla.sdy."
 _OPTIMIZED: Final = ("mhlo.fusion", "mhlo.bitcast")
 
 
-def refuse_foreign_forms(root: ir.Operation, sink: Sink) -> None:
-    """Report what XLA would stop at with words about its insides, or die of."""
-    first: dict[str, tuple[ir.OpView, str]] = {}
-    counts: Counter[str] = Counter()
-    for op in operations(root):
+class ForeignForms:
+    """Finds what XLA would stop at with words about its insides, or die of, op by op."""
+
+    def __init__(self) -> None:
+        self._first: dict[str, tuple[ir.OpView, str]] = {}
+        self._counts: Counter[str] = Counter()
+
+    def look(self, op: ir.OpView) -> None:
+        """Note what ``op`` is."""
         name = op.operation.name
         if isinstance(op, COLLECTIVES):
             kind = "collectives"
@@ -31,15 +35,19 @@ def refuse_foreign_forms(root: ir.Operation, sink: Sink) -> None:
         elif (call_target(op) or "").startswith(_ROUND_TRIP):
             kind, name = "strings", f"the custom call @{call_target(op)}"
         else:
-            continue
-        counts[kind] += 1
-        first.setdefault(kind, (op, name))
-    if "strings" not in first:
-        refuse_round_trip(root, sink)
-    for kind, (op, name) in first.items():
-        more = f", with {counts[kind] - 1} more" if counts[kind] > 1 else ""
-        slug, what, help = _REPORTS[kind]
-        sink.error(slug, f"{what} ({name}{more})", location=locate(op), help=help)
+            return
+        self._counts[kind] += 1
+        self._first.setdefault(kind, (op, name))
+
+    def report(self, root: ir.Operation, sink: Sink) -> None:
+        """Report each kind that was found in ``root``, at its first place."""
+        if "strings" not in self._first:
+            refuse_round_trip(root, sink)
+        for kind, (op, name) in self._first.items():
+            count = self._counts[kind]
+            more = f", with {count - 1} more" if count > 1 else ""
+            slug, what, help = _REPORTS[kind]
+            sink.error(slug, f"{what} ({name}{more})", location=locate(op), help=help)
 
 
 #: What is said of each kind: the slug, what it is, and what to do.

@@ -37,7 +37,7 @@ from shardpass.mlir import (
     results_of,
 )
 from shardpass.mlir.element_types import tensor_bytes
-from shardpass.runtime.foreign_forms import refuse_foreign_forms
+from shardpass.runtime.foreign_forms import ForeignForms
 
 Partitioner = Literal["shardy", "gspmd"]
 PartitionerChoice = Literal["auto", "shardy", "gspmd"]
@@ -186,7 +186,6 @@ def check_before_compiling(module: Module, devices: int) -> None:
         CallGraph.of(module.root).check()
     except ShardingError as error:
         sink.report_error(error)
-    refuse_foreign_forms(module.root, sink)
     _check_entry(module, sink)
     _check_entry_layouts(module, devices, sink)
     for name, mesh in meshes_of(module.root).items():
@@ -267,7 +266,9 @@ def _outlandish_mhlo(attribute: ir.Attribute, devices: int) -> str | None:
 def _check_ops(module: Module, devices: int, sink: Sink) -> None:
     checked = _MhloTexts(devices, sink)
     countable = _Countable(sink)
+    foreign = ForeignForms()
     for op in operations(module.root):
+        foreign.look(op)
         name = op.operation.name
         for result in op.results:
             countable.check(result.type, f"the result of {name}", locate(op))
@@ -289,6 +290,7 @@ def _check_ops(module: Module, devices: int, sink: Sink) -> None:
                     text = entries[MHLO_SHARDING]
                     checked.check(text, [value.type], str(value), locate(op), value.path)
                 countable.check(value.type, str(value), locate(op), value.path)
+    foreign.report(module.root, sink)
 
 
 class _Countable:

@@ -11,6 +11,7 @@ from strategies import mesh_shapes, tensor_shardings, tiled_shardings
 from shardpass.canon import (
     HloSharding,
     MeshShape,
+    NoCommonMeshError,
     TensorSharding,
     common_mesh,
     from_hlo,
@@ -115,6 +116,15 @@ def test_what_no_mesh_has(texts: list[str], slug: str, said: str):
         common_mesh(map(HloSharding.parse, texts))
     assert caught.value.slug == slug
     assert said in str(caught.value)
+
+
+def test_the_two_that_clash_are_told_of_many():
+    texts = ["[2,4]0,1,2,7,3,4,5,6", "[8,1]<=[8]", "[1,8]0,1,2,7,3,4,5,6", "[4,2]<=[8]"]
+    with pytest.raises(NoCommonMeshError) as caught:
+        common_mesh(HloSharding.parse(f"{{devices={text}}}") for text in texts)
+    one, other = caught.value.between
+    with pytest.raises(NoCommonMeshError):
+        common_mesh([one, other])
 
 
 def over_one_mesh(**options: bool) -> st.SearchStrategy[list[TensorSharding]]:

@@ -56,14 +56,24 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def shardpass(folder: Path) -> Run:
+def temporary(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The temporary folder of what the test runs, and nobody else's."""
+    (folder / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder / "tmp"))
+    return folder / "tmp"
+
+
+@pytest.fixture
+def shardpass(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Runs ``shardpass ARGUMENTS`` in ``folder``.
 
-    Options are those of ``subprocess.run``, and ``redirection``, as a shell writes it.
+    What failed is kept beside it, where no ``TMPDIR`` is set. Options are those of
+    ``subprocess.run``, and ``redirection``, as a shell writes it.
     """
 
     def run(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
         environment = {
+            "TMPDIR": str(tmp_path_factory.getbasetemp()),
             **os.environ,
             "PYTHONPATH": str(PROJECT),
             "JAX_PLATFORMS": "cpu",

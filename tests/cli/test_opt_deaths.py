@@ -51,14 +51,6 @@ class Sleep(Pass):
 
 
 @pytest.fixture
-def temporary(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The temporary folder of what the test runs."""
-    (folder / "tmp").mkdir()
-    monkeypatch.setenv("TMPDIR", str(folder / "tmp"))
-    return folder / "tmp"
-
-
-@pytest.fixture
 def plugin(folder: Path) -> dict[str, str]:
     """The environment in which passes of another distribution are there."""
     (folder / "acme.py").write_text(PLUGIN)
@@ -151,26 +143,6 @@ def test_an_internal_error_is_kept_and_costs_one_part(
     (kept,) = temporary.iterdir()
     assert f"remark[reproducer]: what failed is in {kept}\n" in done.stderr
     assert f"to repeat it: shardpass opt {kept} --run-reproducer\n" in done.stderr
-
-
-def test_faults_of_the_module_are_kept_where_that_is_asked_for(
-    shardpass: Run, folder: Path, temporary: Path
-) -> None:
-    faulty = GOOD.replace("  return", "  stablehlo.custom_call @Sharding() : () -> ()\n  return")
-    (folder / "d.mlir").write_text(faulty)
-    plain = shardpass("opt", "d.mlir", "--sp-verify")
-    assert (plain.returncode, [*temporary.iterdir()]) == (1, [])
-    asked = shardpass(
-        "opt", "d.mlir", "--sp-verify", "-mlir-pass-pipeline-crash-reproducer=kept.mlir"
-    )
-    assert asked.returncode == 1
-    assert asked.stderr.startswith(plain.stderr)
-    assert "remark[reproducer]: what failed is in kept.mlir\n" in asked.stderr
-    again = shardpass("opt", "kept.mlir", "-run-reproducer")
-    assert again.returncode == 1
-    assert "error[missing-sharding]" in again.stderr
-    good = shardpass("opt", "m.mlir", "--cse", "--mlir-pass-pipeline-crash-reproducer=none.mlir")
-    assert (good.returncode, (folder / "none.mlir").exists()) == (0, False)
 
 
 def test_a_reproducer_names_its_passes_alone(shardpass: Run) -> None:

@@ -2,8 +2,13 @@
 
 from pathlib import Path
 
+import click
 import pytest
+from click.testing import CliRunner
 
+from shardpass import __version__
+from shardpass.cli.main import cli
+from shardpass.cli.opt import opt
 from tests.cli.conftest import Run
 
 TWICE = """\
@@ -27,9 +32,15 @@ EMPTY = "module {\n}\n"
 BORDER = "\n// -----\n"
 
 
+def read(*words: str) -> click.Context:
+    """The words as the command has them, without anything done; it keeps the names of its help."""
+    return opt.make_context("opt", [*words], help_option_names=["-h", "--help"])
+
+
 @pytest.fixture(autouse=True)
 def twice(folder: Path) -> None:
     (folder / "t.mlir").write_text(TWICE)
+    (folder / "-t.mlir").write_text(TWICE)
 
 
 @pytest.mark.parametrize(
@@ -45,6 +56,8 @@ def twice(folder: Path) -> None:
         ("-verify-each", "t.mlir", "-cse"),
         ("--verify-each=true", "t.mlir", "-cse"),
         ("-cse", "--", "t.mlir"),
+        ("-cse", "--", "-t.mlir"),
+        ("-cse", "-verify-each=", "t.mlir", "-cse", "-sp-strip="),
     ],
 )
 def test_one_dash_is_as_good_as_two(words: tuple[str, ...], shardpass: Run) -> None:
@@ -52,11 +65,99 @@ def test_one_dash_is_as_good_as_two(words: tuple[str, ...], shardpass: Run) -> N
     assert (done.returncode, done.stderr, done.stdout) == (0, "", ONCE)
 
 
-@pytest.mark.parametrize("words", [("-o", "-out"), ("-o-out",), ("-qo", "-out"), ("-qo-out",)])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("-o", "-out"),
+        ("-o-out",),
+        ("-qo", "-out"),
+        ("-qo-out",),
+    ],
+)
 def test_short_options_stay_short(words: tuple[str, ...], shardpass: Run, folder: Path) -> None:
     done = shardpass("opt", "t.mlir", "-cse", *words)
     assert (done.returncode, done.stderr, done.stdout) == (0, "", "")
     assert (folder / "-out").read_text() == ONCE
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (("-o", "a", "-o", "b"), "-o"),
+        (("-o", "a", "--output=b"), "--output"),
+        (("--pass-pipeline=cse", "-pass-pipeline", "cse"), "--pass-pipeline"),
+        (("--verify-each", "--verify-each=false"), "--verify-each"),
+        (("--mlir-timing=false", "-mlir-timing"), "--mlir-timing"),
+    ],
+)
+def test_an_option_stands_there_once(words: tuple[str, ...], name: str) -> None:
+    """As in mlir-opt: of two outputs nobody knows which one was meant."""
+    with pytest.raises(click.UsageError) as caught:
+        read("t.mlir", *words)
+    assert caught.value.message == f"{name} may stand there but once"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("-q", "-o=-out"),
+        ("-qo=-out",),
+        ("-q", "--o", "-out"),
+        ("--o=-out", "--q"),
+        ("--q", "--output=-out"),
+        ("--quiet", "-output", "-out"),
+    ],
+)
+def test_one_letter_is_an_option_however_it_is_written(words: tuple[str, ...]) -> None:
+    context = read("t.mlir", *words, "--cse")
+    assert context.params["output"] == "-out"
+    assert context.params["words"] == ("t.mlir", "--cse")
+    assert context.obj.quiet
+
+
+def test_what_prints_between_passes_may_be_said_of_several(shardpass: Run) -> None:
+    done = shardpass(
+        "opt",
+        "t.mlir",
+        "-cse",
+        "-sp-strip",
+        *(f"-mlir-print-ir-after={n}" for n in ("cse", "sp-strip")),
+    )
+    assert (done.returncode, done.stderr.count("IR Dump After")) == (0, 2)
+
+
+def test_an_output_without_a_name(shardpass: Run) -> None:
+    done = shardpass("opt", "t.mlir", "-o=")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("error[unwritable]: cannot write to a file without a name\n")
+
+
+def test_an_empty_word_is_a_file(shardpass: Run) -> None:
+    done = shardpass("opt", "t.mlir", "--sp-strip", "")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "one file at most, not 2: t.mlir ''" in done.stderr
+
+
+def test_lines_that_end_as_on_windows(shardpass: Run, folder: Path) -> None:
+    faulty = "func.func @x() {\n  // expected-error @+1 {{of undeclared}}\n  return %a : i1\n}\n"
+    text = f"{faulty}// -----\n{TWICE}"
+    (folder / "t.mlir").write_bytes(text.replace("\n", "\r\n").encode())
+    done = shardpass("opt", "t.mlir", "-split-input-file", "-verify-diagnostics=", "-cse")
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", f"{BORDER}{ONCE}")
+
+
+@pytest.mark.parametrize(
+    ("word", "wanted"),
+    [
+        ("-h", "--mlir-print-ir-after-all"),
+        ("--h", "--mlir-print-ir-after-all"),
+        ("-help", "--mlir-print-ir-after-all"),
+        ("-version", f"shardpass, version {__version__}\n"),
+    ],
+)
+def test_what_is_shown(word: str, wanted: str) -> None:
+    done = CliRunner().invoke(cli, ["opt", "-cse", word])
+    assert (done.exit_code, wanted in done.stdout) == (0, True)
 
 
 def test_a_misspelt_pass_with_one_dash(shardpass: Run) -> None:

@@ -135,6 +135,41 @@ def test_notes_without_a_place_count_where_some_are_expected() -> None:
     assert faults(text, error) == [("unmet-expectation", 2, "unexpected note: at axis x")]
 
 
+@pytest.mark.parametrize("text", ["pad to 8", "help: pad to 8", "help: pad"])
+def test_help_may_be_expected(text: str) -> None:
+    error = replace(said(2), notes=("on mesh x=2",), help="pad to 8")
+    other = replace(said(2, "another"), help="drop it")
+    assert (
+        faults(f"// expected-note @+1 {{{{{text}}}}}\nx // expected-error {{{{6 el}}}}", error)
+        == []
+    )
+    # Nor is help ever wanted, nor its note by a comment about the help.
+    both = "// expected-error @+1 {{6 el}}\nx // expected-error {{another}}\n"
+    assert faults(both, error, other) == []
+    assert faults(f"{both}// expected-note @-1 {{{{{text}}}}}", error, other) == []
+
+
+def test_help_is_met_where_it_is_given() -> None:
+    error = replace(said(2), notes=("on mesh x=2",), help="pad to 8")
+    wanted = "// expected-note @{} {{{{{}}}}}\n// expected-error {{{{6 elements}}}}"
+    unmet = "expected note was not reported: "
+    assert faults(wanted.format("+1", "help: drop"), error) == [
+        ("unmet-expectation", 2, "unexpected note: on mesh x=2"),
+        ("unmet-expectation", 1, f"{unmet}help: drop"),
+    ]
+    assert [found[2] for found in faults(wanted.format("+0", "pad to"), error)] == [
+        "unexpected note: on mesh x=2",
+        f"{unmet}pad to",
+    ]
+    # It is no error, whatever it says.
+    assert faults("\n// expected-error {{6 elements}}\n// expected-error @-1 {{pad}}", error) == [
+        ("unmet-expectation", 3, "expected error was not reported: pad")
+    ]
+    assert (
+        faults("// expected-note @+1 {{note: pad}}\n// expected-error {{6 elements}}", error) != []
+    )
+
+
 def test_only_what_is_expected_may_count() -> None:
     warning = said(2, "left whole", Severity.WARNING, "replicated")
     text = "// expected-error {{6 elements}}\n"

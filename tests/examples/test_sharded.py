@@ -51,23 +51,17 @@ def test_a_step_that_was_exported_and_imported_is_the_same_program(annotated: Mo
     assert collectives(back) == collectives(here)
 
 
-def test_what_gspmd_sends_beside(export: Export):
-    """Where the collectives differ between the partitioners, and why.
+def test_gspmd_sends_what_shardy_sends(annotated: Module):
+    """The collectives of both partitioners are the same: kinds, counts and bytes.
 
-    XLA makes a reshape and a broadcast of a ``broadcast_in_dim`` that stretches a dimension of one
-    element (a bias over the batch, the classes of a one-hot), and these carry no annotation. GSPMD
-    propagates on its own and gives them the tiles of their users, so that the one element is cut
-    over ``data`` and put together again: three all-reduces of ``[1, 64]`` and ``[1, 16]`` and two
-    permutations of the bias, 256 bytes or less each. Under Shardy they stay whole. What the plan
-    asks for, the sums over ``model`` and ``data``, is the same.
+    ``tests/passes/test_partitioners.py`` lists programs for which they are not. Without the
+    reshapes that ``sp-prepare-for-xla`` puts in front of broadcasts, GSPMD would cut each dimension
+    of one element that a step stretches (biases over the batch) and send it around.
     """
-    path = export("mlp")
-    rules = EXAMPLES / "mlp" / "rules.toml"
-    here = run_pipeline(path, "sp-annotate,sp-propagate", rules=rules).module
+    here = run_pipeline(annotated, "sp-propagate").module
     there = run_pipeline(here, "sp-export-mhlo").module
-    assert collectives(here) == {"all-reduce": 2}
-    assert collectives(there) == {"all-reduce": 2 + 3, "collective-permute": 2}
-    assert sent(there) - sent(here) <= 5 * 256
+    assert collectives(there) == collectives(here)
+    assert sent(there) == sent(here)
 
 
 def sent(module: Module) -> int:

@@ -1,8 +1,13 @@
 """RUN lines are read as lit reads them."""
 
+from pathlib import Path
+
 import pytest
 
-from shardpass.lit.script import Run, Segment, comment_prefixes_of, prefixes_of, run_lines
+from shardpass.lit.check_files import prefixes_of, readings_of, sections_of
+from shardpass.lit.script import Run, Segment, comment_prefixes_of, run_lines
+
+TEST = Path("suite/t.mlir")
 
 
 def commands(text: str) -> list[tuple[int, str]]:
@@ -14,7 +19,7 @@ def test_continued_run_lines_are_read_as_one():
     assert [(run.line, run.command) for run in runs] == [
         (1, "%shardpass opt %s | %filecheck %s --check-prefix SDY")
     ]
-    assert prefixes_of(runs) == {"SDY": 1}
+    assert prefixes_of(readings_of(TEST, runs)) == {"SDY": 1}
 
 
 def test_definitions_are_put_in_where_they_are_used():
@@ -80,7 +85,41 @@ def test_commands_are_split_outside_of_quotes():
     ],
 )
 def test_the_prefixes_that_are_read_from_the_file(command: str, prefixes: list[str]):
-    assert list(prefixes_of([Run(1, command)])) == prefixes
+    readings = readings_of(TEST, [Run(1, command)])
+    assert list(prefixes_of(r for r in readings if r.is_of_test)) == prefixes
+
+
+@pytest.mark.parametrize(
+    ("command", "part", "file"),
+    [
+        ("x | %filecheck %s", None, None),
+        ("x | %filecheck %S/Inputs/a.checks", None, "suite/Inputs/a.checks"),
+        ("x | %filecheck --check-prefix A %p/b < %t", None, "suite/b"),
+        ("%filecheck '%S/b' --input-file %t", None, "suite/b"),
+        ("%filecheck < %t.out --dump-input fail %{/S:real}/b", None, "suite/b"),
+        ("x 2>&1 | FileCheck --input-file=%t.out 2>&1 %t/parts/a.mlir", "parts/a.mlir", None),
+        ("x | /usr/bin/FileCheck-18 --check-prefix=A %t/a", "a", None),
+    ],
+)
+def test_where_filecheck_reads(command: str, part: str | None, file: str | None):
+    (found,) = readings_of(TEST, [Run(1, "rm -rf %t && split-file -a %s %t"), Run(2, command)])
+    assert (found.line, found.part, found.file) == (2, part, file and Path(file))
+
+
+@pytest.mark.parametrize("command", ["x | %filecheck %t.a/b", "x | %filecheck %t/a", "x"])
+def test_what_a_test_makes_is_not_read_before(command: str):
+    assert readings_of(TEST, [Run(1, "split-file %s %t.dir"), Run(2, command)]) == []
+
+
+def test_the_parts_of_a_test():
+    text = "// RUN: x\n\n//--- a\none\n#--- b/c.mlir \n// ----- \nthree\n"
+    split = [Run(1, "%split-file %s %t")]
+    assert [(s.name, s.first, s.last) for s in sections_of(text, split)] == [
+        (None, 1, 2),
+        ("a", 3, 4),
+        ("b/c.mlir", 5, 7),
+    ]
+    assert [(s.name, s.first, s.last) for s in sections_of(text, [])] == [(None, 1, 7)]
 
 
 def test_the_comment_prefixes_of_filecheck():

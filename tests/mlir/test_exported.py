@@ -15,11 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import export
+from jax.extend.mlir.dialects import stablehlo
 from jax.sharding import AxisType, PartitionSpec
 
 from shardpass.compat import exporting
 from shardpass.diagnostics import Diagnostic, ShardingError
-from shardpass.mlir import Module, load, save
+from shardpass.mlir import Module, load, portable, save
+from shardpass.mlir.exported import Container
 from shardpass.mlir.exported_file import is_exported, program_of
 from shardpass.partition_rules import PartitionRules
 from shardpass.passes import run_pipeline
@@ -370,6 +372,23 @@ def test_cut_short_at_every_place(file: bytes) -> None:
         error = refused(file[:end])
         assert error.slug == "unreadable", end
         assert "a serialized jax.export.Exported that is cut short" in str(error)
+
+
+def test_what_only_the_newest_stablehlo_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the version for JAX cannot hold a program, the newest one does, and nothing is lost."""
+    text = """func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
+      %0 = stablehlo.abs %a : tensor<4xf32>
+      %1 = stablehlo.custom_call @f(%0) {backend_config = {b = 1 : i32}, api_version = 4 : i32}
+        : (tensor<4xf32>) -> tensor<4xf32>
+      return %1 : tensor<4xf32>
+    }"""
+    newest = portable.write(load(text).ir, stablehlo.get_current_version(), "a")
+    for least in (stablehlo.get_minimum_version(), stablehlo.get_current_version()):
+        monkeypatch.setattr(
+            stablehlo, "get_version_from_compatibility_requirement", lambda _, v=least: v
+        )
+        module = load(text).ir
+        assert Container(b"", "a")._portable(module) == newest  # pyright: ignore[reportPrivateUsage]
 
 
 def test_damaged_around_the_program(file: bytes) -> None:

@@ -65,6 +65,42 @@ def test_each_form_is_told_by_its_content(forms: dict[str, bytes], tmp_path: Pat
             assert [value.shape for value in module.results] == [(2, 4)]
 
 
+def test_what_is_cut_short_is_still_of_its_form(forms: dict[str, bytes]) -> None:
+    """From the first bytes on that only this form has; messages name it."""
+    for form, least, said in (
+        ("bytecode", 4, "file is MLIR bytecode that does not add up: "),
+        ("portable", 16, "file is a StableHLO portable artifact that does not add up: "),
+        ("exported", 100, "file is a serialized jax.export.Exported that is cut short: "),
+        ("hlo-proto", 24, "file is HLO that XLA cannot read: "),
+    ):
+        content = forms[form]
+        # Behind the program, an Exported has what that does without; a proto has other fields.
+        size = len(content) // 2 if form == "hlo-proto" else len(content)
+        size = content.index(forms["portable"][-40:]) if form == "exported" else size
+        for end in range(least, size, max(1, size // 60)):
+            assert form_of(content[:end]) == form, (form, end)
+            message = refused(content[:end]).diagnostic.message
+            assert message.startswith(said), (form, end, message)
+
+
+def test_protos_around_protos_that_are_cut_short(forms: dict[str, bytes]) -> None:
+    size = len(forms["hlo-proto"])
+    head = b"\x0a" + bytes([size & 0x7F | 0x80, size >> 7])
+    for end in (60, size // 2, size - 1):
+        content = head + forms["hlo-proto"][:end]
+        assert form_of(content) == "hlo-proto"
+        assert f"a field of {size} bytes, and {end} are left" in str(refused(content))
+
+
+def test_a_proto_with_a_broken_middle(forms: dict[str, bytes]) -> None:
+    """It is told by its beginning, and what is wrong is said."""
+    content = forms["hlo-proto"]
+    place = content.index(b"main", 12)
+    other = content[:place] + b"\xff\xff\xff\xff" + content[place + 4 :]
+    assert form_of(other) == "hlo-proto"
+    assert str(refused(other)).startswith("file is HLO that XLA cannot read: ")
+
+
 def test_memory_has_no_form(module: Module) -> None:
     assert module.form is None
     assert load(module.ir).form is None

@@ -119,6 +119,35 @@ def test_a_proto_says_less_than_text() -> None:
     assert counts(load(plain)) == ("-", "-")
 
 
+def test_text_and_proto_call_arguments_alike() -> None:
+    """As JAX does where the metadata says; XLA's own numbers behind names go in any case."""
+    lowered = jax.jit(lambda weights, x: x @ weights["w"]).lower(
+        {"w": jax.ShapeDtypeStruct((8, 4), "float32")}, jax.ShapeDtypeStruct((2, 8), "float32")
+    )
+    hlo = lowered.compiler_ir("hlo")
+    with_metadata = hlo_import.text_of_proto(hlo.as_serialized_hlo_module_proto())
+    for source in (hlo.as_serialized_hlo_module_proto(), with_metadata):
+        assert [a.raw for a in load(source).arguments] == ["weights['w']", "x"]
+    plain = lowered.as_text("hlo")
+    assert "x.1 = " in plain
+    assert "op_name" not in plain
+    assert [a.raw for a in load(plain).arguments] == ["weights__w__", "x"]
+
+
+def test_numbers_that_tell_arguments_apart_stay() -> None:
+    module = load("""HloModule m
+ENTRY e {
+  p.1 = f32[2] parameter(0)
+  p.2 = f32[2] parameter(1)
+  q.7 = (f32[2], f32[2]) parameter(2)
+  r.0.5 = f32[2] parameter(3)
+  s.6 = f32[2] parameter(4), metadata={op_name="s.6"}
+  ROOT sum = f32[2] add(p.1, p.2)
+}
+""")
+    assert [a.raw for a in module.arguments] == ["p.1", "p.2", "q", "q", "r.0", "s.6"]
+
+
 def test_protos_around_protos() -> None:
     """``HloProto``, with a buffer assignment behind it; ``HloSnapshot``, with arguments."""
     proto = hlo_import.proto_of_text(ANNOTATED)

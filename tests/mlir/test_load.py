@@ -290,6 +290,18 @@ def test_bytecode_with_wrong_bytes(module: Module) -> None:
     assert {"loaded", "mlir"} <= outcomes <= {"loaded", "mlir", "unreadable"} | deaths
 
 
+@pytest.mark.parametrize("form", ["bytecode", "artifact"])
+def test_names_that_are_not_utf_8(form: str, module: Module, artifact: bytes) -> None:
+    """What MLIR says of them is bytes; an error comes of it, and not the end of the process."""
+    data, name = (
+        (module.bytecode(), b"stablehlo\0") if form == "bytecode" else (artifact, b"vhlo\0")
+    )
+    assert data.count(name) == 1
+    error = refused(data.replace(name, b"\xff" + name[1:]), name="a.mlirbc")
+    assert error.slug in ("mlir", "unreadable")
+    assert "MLIR said something that is not UTF-8" in str(error.diagnostics[0].to_json())
+
+
 def test_a_file_without_a_name() -> None:
     error = refused("")
     assert (error.slug, str(error)) == (

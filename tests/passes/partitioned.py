@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib.util
 import random
 from collections import Counter
@@ -395,6 +396,21 @@ def _any_sharding(choose: random.Random, rank: int, parts: bool) -> str:
 def generated_outcomes(seeds: Sequence[int]) -> dict[int, str]:
     """The :func:`outcome` of each of the programs that these seeds give."""
     return {seed: outcome(generated(seed)) for seed in seeds}
+
+
+def shown_twice(names: Sequence[str], seeds: Sequence[int]) -> dict[str | int, str]:
+    """The programs of which ``sp-explicit-collectives`` makes something else by a second run."""
+    programs = {name: PROGRAMS[name] for name in names} | {seed: generated(seed) for seed in seeds}
+    found: dict[str | int, str] = {}
+    for name, program in programs.items():
+        once = run_pipeline(program.module(), "sp-propagate,sp-explicit-collectives")
+        again = run_pipeline(once.module, "sp-explicit-collectives")
+        first, second = (result.module.text(debug_info=False) for result in (once, again))
+        lines = difflib.unified_diff(first.splitlines(), second.splitlines(), lineterm="", n=0)
+        new = {d.message for d in again.diagnostics} - {d.message for d in once.diagnostics}
+        if first != second or new:
+            found[name] = "\n".join([*lines, *new])
+    return found
 
 
 def traffic(names: Sequence[str]) -> dict[str, tuple[dict[str, int], dict[str, int]]]:

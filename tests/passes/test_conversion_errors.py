@@ -53,6 +53,44 @@ def test_a_module_without_functions_is_no_module() -> None:
         assert caught.value.slug == "unreadable"
 
 
+WITH_ENTRY = ("sp-partition", "sp-explicit-collectives", "sp-propagate")
+EACH = (
+    "sp-import-mhlo",
+    "sp-export-mhlo",
+    "sp-merge-meshes",
+    "sp-name-axes{mesh=a=2,b=4}",
+    "sp-retarget{mesh=x=4,y=2}",
+    *WITH_ENTRY,
+)
+
+
+@pytest.mark.parametrize("pipeline", EACH)
+def test_modules_without_an_entry(pipeline: str) -> None:
+    (none,) = faults("module {\n}\n", pipeline)
+    assert none.slug == "unreadable"
+    assert none.location is not None
+    private = f"{MESH}func.func private @f(%a: {KIND}) -> {KIND} {{\n  return %a : {KIND}\n}}\n"
+    several = private.replace("private ", "") + (
+        f"func.func @g(%a: {KIND}) -> {KIND} {{\n  return %a : {KIND}\n}}\n"
+    )
+    if pipeline not in WITH_ENTRY:  # Each function is on its own.
+        run_pipeline(private, pipeline)
+        run_pipeline(several, pipeline)
+        return
+    for text, line, public, help in (
+        (private, 2, "none", 'make the function to start at public, without "private" (@f?)'),
+        (several, 5, "@f, @g", "name the function to shard @main, or make the others private"),
+    ):
+        module = load(text)
+        before = module.text()
+        (fault,) = faults(module, pipeline)
+        assert fault.slug == "no-entry-function"
+        assert f"(public: {public})" in fault.message
+        assert fault.location is not None
+        assert (fault.location.line, fault.help) == (line, help)
+        assert module.text() == before
+
+
 def test_declarations_have_shardings_too() -> None:
     text = f"{MESH}func.func private @f({KIND} {{sdy.sharding = {X}}}) -> {KIND}\n" + (
         f"func.func @main(%a: {KIND}) {{\n  return\n}}\n"
@@ -186,6 +224,17 @@ def test_a_constraint_for_another_number() -> None:
     assert "{devices=[4,1]<=[4]} is for 4 devices" in message
 
 
+@pytest.mark.parametrize("pipeline", ["sp-name-axes{mesh=a=2,b=4}", "sp-explicit-collectives"])
+def test_a_mesh_of_another_size_than_the_module_is_for(pipeline: str) -> None:
+    text = (
+        f"module attributes {{mhlo.num_partitions = 4 : i32}} {{\n{MESH}"
+        f"func.func @main(%a: {KIND} {{sdy.sharding = {X}}}) {{\n  return\n}}\n}}"
+    )
+    ((slug, message),) = untouched(text, pipeline)
+    assert slug == "device-count"
+    assert message.startswith("mesh @mesh (x=2, y=4) has 8 devices, and the module is for 4")
+
+
 @pytest.mark.parametrize("count", ['"8"', "8.0 : f32", "-1 : i32"])
 def test_a_count_that_is_none(count: str) -> None:
     text = (
@@ -196,6 +245,8 @@ def test_a_count_that_is_none(count: str) -> None:
         (fault,) = faults(text, pipeline)
         assert fault.slug == "device-count"
         assert "which is no count" in fault.message
+        assert fault.location is not None
+        assert fault.location.line == 1
 
 
 # Shapes ------------------------------------------------------------------------------------------

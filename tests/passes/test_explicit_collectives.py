@@ -65,6 +65,33 @@ def test_it_is_idempotent_and_the_same_in_every_run() -> None:
     assert "sdy.all_reduce" in once.text()
 
 
+def test_it_is_idempotent_on_every_program() -> None:
+    """Also what the second run says of its own ops is what the first one said."""
+    assert in_child(partitioned.shown_twice, list(partitioned.PROGRAMS), range(12)) == {}
+
+
+def test_a_reduction_whose_result_is_gathered_is_not_shown_again() -> None:
+    text = (
+        MESH
+        + """func.func @main(
+    %a: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"y"}, {"x"}]>})
+    -> (tensor<8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}]>}) {
+  %z = stablehlo.constant dense<0.0> : tensor<f32>
+  %0 = stablehlo.reduce(%a init: %z) applies stablehlo.add across dimensions = [1]
+    {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{"y"}]>]>}
+    : (tensor<8x8xf32>, tensor<f32>) -> tensor<8xf32>
+  %1 = sdy.all_gather [{"y"}] %0 out_sharding=<@mesh, [{}]> : tensor<8xf32>
+  %2 = sdy.all_reduce {"x"} %1 out_sharding=<@mesh, [{}]> : tensor<8xf32>
+  return %2 : tensor<8xf32>
+}
+"""
+    )
+    shown = run_pipeline(text, "sp-explicit-collectives").module
+    assert partitioned.collectives(shown) == {"all-gather": 1, "all-reduce": 1}
+    again = run_pipeline(shown, "sp-explicit-collectives").module
+    assert again.text() == shown.text()
+
+
 def test_a_reduction_that_is_shown_is_not_shown_again() -> None:
     scattered = partitioned.PROGRAMS["product, scattered"].module().text(debug_info=False)
     once = run_pipeline(scattered, "sp-propagate,sp-explicit-collectives").module

@@ -248,3 +248,57 @@ func.func private @g(%a: tensor<4x8xf32>) -> tensor<4x8xf32> {
     assert "@f" not in module.text(debug_info=False)
     found = run(module, devices=8, inputs={"arg0": A, "arg1": np.float32(0)})
     np.testing.assert_allclose(found.arrays[0], A * 4)
+
+
+def region(whole: str, local: str, *, target: str = "{devices=[4,1]<=[4]}") -> str:
+    """A region that ``whole`` enters and leaves, and is ``local`` inside of."""
+    return f"""
+        func.func @main(%a: {whole}) -> {whole} {{
+          %0 = stablehlo.custom_call @Sharding(%a) {{mhlo.sharding = "{target}"}}
+            : ({whole}) -> {whole}
+          %1 = stablehlo.custom_call @SPMDFullToShardShape(%0) {{mhlo.sharding = "{{manual}}"}}
+            : ({whole}) -> {local}
+          %2 = stablehlo.custom_call @SPMDShardToFullShape(%1) {{mhlo.sharding = "{target}"}}
+            : ({local}) -> {whole}
+          return %2 : {whole}
+        }}"""
+
+
+@pytest.mark.parametrize(
+    ("whole", "local", "holds"),
+    [
+        ("tensor<8x8xf32>", "tensor<4x8xf32>", "tensor<2x8xf32>"),
+        ("tensor<8x8xf32>", "tensor<8xf32>", "tensor<2x8xf32>"),
+        ("tensor<8x8xf32>", "tensor<2x8xbf16>", "tensor<2x8xf32>"),
+    ],
+)
+def test_local_shapes_are_what_a_device_holds(whole: str, local: str, holds: str) -> None:
+    module = load(region(whole, local))
+    before = module.text()
+    found = faults(module, "sp-import-mhlo")
+    assert [fault.slug for fault in found] == ["shape-mismatch"] * 2  # On the way in, and out.
+    assert all(f"{local} is inside" in fault.message for fault in found)
+    assert all(f"of which a device holds {holds}" in fault.message for fault in found)
+    assert [fault.location and fault.location.line for fault in found] == [5, 7]
+    assert module.text() == before
+    assert len(regions(run_pipeline(region(whole, holds), "sp-import-mhlo").module)) == 1
+
+
+def test_what_a_region_takes_is_in_equal_pieces() -> None:
+    found = faults(region("tensor<6x8xf32>", "tensor<2x8xf32>"), "sp-import-mhlo")
+    errors = [fault.message for fault in found if fault.severity.value == "error"]
+    assert [message.split(" and ")[0] for message in errors] == [
+        "@SPMDFullToShardShape, dimension 0: 6 elements into 4 pieces,",
+        "@SPMDShardToFullShape, dimension 0: 6 elements into 4 pieces,",
+    ]
+
+
+def test_the_regions_of_a_module_are_all_looked_at() -> None:
+    text = region("tensor<8x8xf32>", "tensor<4x8xf32>")
+    both = text + text.replace("@main", "@other")
+    assert [fault.location and fault.location.line for fault in faults(both, "sp-import-mhlo")] == [
+        5,
+        7,
+        14,
+        16,
+    ]

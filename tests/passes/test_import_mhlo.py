@@ -25,7 +25,7 @@ from shardpass.mlir import (
 from shardpass.passes import run_pipeline
 from shardpass.passes.import_mhlo import ImportMhlo
 from tests.cases import Row, each
-from tests.passes.helpers import faults
+from tests.passes.helpers import faults, said
 from tests.strategies import mesh_shapes, tensor_shardings
 
 
@@ -128,12 +128,134 @@ def test_a_users_mesh_that_does_not_fit() -> None:
     assert 'does not cut "x"=3 into whole sub-axes' in str(caught.value)
 
 
+def test_each_value_that_a_users_mesh_does_not_fit() -> None:
+    values = [(kind_of(2), f"{{devices={tiles}}}") for tiles in ("[2,4]<=[8]", "[8,1]<=[8]")]
+    found = faults(module_of(values), ImportMhlo(mesh={"x": 4}))
+    assert [fault.message for fault in found] == [
+        'argument 0 ("arg0"): {devices=[2,4]<=[8]} is for 8 devices, the mesh x=4 has 4',
+        'argument 1 ("arg1"): {devices=[8,1]<=[8]} is for 8 devices, the mesh x=4 has 4',
+    ]
+    assert {fault.help for fault in found} == {
+        "give axes of the sizes 2 x 4, in this order, or of products of neighbours"
+    }
+
+
+ORDERS = """
+func.func @main(%w: tensor<8x8xf32> {mhlo.sharding = "{devices=[2,4]0,1,2,7,3,4,5,6}"},
+                %s: tensor<8x8xf32> {mhlo.sharding = "{replicated}"}) -> tensor<8x8xf32> {
+  %0 = stablehlo.custom_call @Sharding(%w) {mhlo.sharding = "{devices=[8,1]<=[8]}"}
+    : (tensor<8x8xf32>) -> tensor<8x8xf32>
+  return %0 : tensor<8x8xf32>
+}
+"""
+
+
+def test_the_two_values_that_clash_are_pointed_at() -> None:
+    module = load(ORDERS)
+    before = module.text()
+    (fault,) = faults(module, "sp-import-mhlo")
+    assert fault.message.startswith("the result of stablehlo.custom_call @Sharding and argument 0")
+    assert fault.location is not None
+    assert fault.location.line == 4
+    assert [(note.message, note.location and note.location.line) for note in fault.attached] == [
+        ("the result of stablehlo.custom_call @Sharding is {devices=[8,1]<=[8]}", 4),
+        ('argument 0 ("arg0") is {devices=[2,4]0,1,2,7,3,4,5,6}', 2),
+    ]
+    assert fault.notes == tuple(
+        f"line {note.location and note.location.line}: {note.message}" for note in fault.attached
+    )
+    assert module.text() == before
+
+
 def test_a_mesh_that_is_there_is_used() -> None:
     text = module_of([(kind_of(1), "{devices=[8]<=[8]}")])
     text = text.replace("func.func", 'sdy.mesh @grid = <["_axis_0"=8]>\nfunc.func', 1)
     module = imported(text)
     assert list(meshes_of(module.root)) == ["grid"]
     assert "#sdy.sharding<@grid, " in module.text()
+
+
+def both_notations(mesh: str, mhlo: str) -> str:
+    shardy = '{sdy.sharding = #sdy.sharding<@grid, [{"x"}, {}]>}'
+    return f"""
+        {mesh}
+        func.func @main(%a: tensor<12x12xf32> {shardy},
+                        %b: tensor<12x12xf32> {{mhlo.sharding = "{mhlo}"}}) {{
+          return
+        }}"""
+
+
+@pytest.mark.parametrize(
+    ("meshes", "mhlo", "dims"),
+    [
+        pytest.param(
+            '@grid = <["x"=3, "y"=4]>',
+            "{devices=[4,3]<=[3,4]T(1,0)}",
+            '<@grid, [{"y"}, {"x"}]>',
+            id="whole axes",
+        ),
+        pytest.param(
+            '@grid = <["x"=3, "y"=4]>',
+            "{devices=[6,2]<=[12]}",
+            '<@grid, [{"x", "y":(1)2}, {"y":(2)2}]>',
+            id="parts of axes",
+        ),
+        pytest.param(
+            '@grid = <["x"=12]>\nsdy.mesh @other = <["a"=4, "b"=3]>',
+            "{devices=[4,3]<=[12]}",
+            '<@other, [{"a"}, {"b"}]>',
+            id="rather whole ones than parts",
+        ),
+    ],
+)
+def test_a_mesh_of_the_module_is_taken_where_it_has_axes(meshes: str, mhlo: str, dims: str) -> None:
+    result = run_pipeline(both_notations(f"sdy.mesh {meshes}", mhlo), "sp-import-mhlo")
+    assert f"#sdy.sharding{dims}" in result.module.text()
+    assert "@mesh" not in result.module.text()
+
+
+def test_a_second_mesh_is_told_of() -> None:
+    text = both_notations('sdy.mesh @grid = <["x"=3, "y"=4]>', "{devices=[4,3]<=[12]}")
+    result = run_pipeline(text, "sp-import-mhlo")
+    assert list(meshes_of(result.module.root)) == ["mesh", "grid"]
+    (remark,) = result.diagnostics
+    assert said([remark]) == [
+        (
+            "remark",
+            "mesh-mismatch",
+            "the module has the mesh @grid (x=3, y=4) already, and what is imported is on another "
+            "(_axis_0=4, _axis_1=3): propagation stops between the two",
+        )
+    ]
+    assert remark.location is not None
+    assert remark.location.line == 2
+    assert remark.help == "make one of them: sp-merge-meshes"
+
+
+def test_a_users_mesh_beside_that_of_the_module() -> None:
+    text = both_notations('sdy.mesh @grid = <["x"=3, "y"=4]>', "{devices=[3,4]<=[12]}")
+    fitting = run_pipeline(text, "sp-import-mhlo", mesh={"x": 3, "y": 4})
+    assert fitting.diagnostics == ()
+    other = run_pipeline(text, "sp-import-mhlo", mesh={"a": 3, "b": 2, "c": 2})
+    assert [d.severity.value for d in other.diagnostics] == ["remark"]
+
+
+def test_a_manual_axis_is_a_whole_one() -> None:
+    module = imported("""
+        sdy.mesh @grid = <["x"=8]>
+        func.func @main(%a: tensor<8xf32>) -> tensor<8xf32> {
+          %0 = stablehlo.custom_call @Sharding(%a) {
+            mhlo.sharding = "{devices=[2,4]<=[8] last_tile_dim_replicate}"}
+            : (tensor<8xf32>) -> tensor<8xf32>
+          %1 = stablehlo.custom_call @SPMDFullToShardShape(%0) {
+            mhlo.sharding = "{devices=[1,4,2]<=[2,4]T(1,0) last_tile_dims={replicated, manual}}"}
+            : (tensor<8xf32>) -> tensor<4xf32>
+          %2 = stablehlo.custom_call @SPMDShardToFullShape(%1) {
+            mhlo.sharding = "{devices=[2,4]<=[8] last_tile_dim_replicate}"}
+            : (tensor<4xf32>) -> tensor<8xf32>
+          return %2 : tensor<8xf32>
+        }""")
+    assert meshes_of(module.root)["mesh"] == MeshShape.of(_axis_0=2, _axis_1=4)
 
 
 def test_constraints_and_open_dimensions() -> None:
@@ -174,7 +296,7 @@ def test_without_a_mesh_constraints_say_nothing() -> None:
                 '@main(%b: tensor<12x12xf32> {mhlo.sharding = "{devices=[4,3]<=[12]}"}, ',
             ),
             "not-expressible",
-            "no mesh for the module: no mesh has both",
+            'argument 0 ("arg0") and argument 1 ("arg1"): no mesh has both',
         ),
         (module_of([(kind_of(1), "{devices=[banana")]), "syntax", "mhlo.sharding cannot be read"),
         (module_of([(kind_of(1), "{devices=[2,2]<=[4]}")]), "rank-mismatch", "argument 0"),

@@ -216,3 +216,12 @@ func.func @two(%a: tensor<8xf32>) -> tensor<8xf32> { return %a : tensor<8xf32> }
     with pytest.raises(ShardingError) as caught:
         run_pipeline(text, "sp-partition")
     assert caught.value.slug == "no-entry-function"
+
+
+def test_nothing_is_left_of_what_was_written_for_shardy() -> None:
+    shown = run_pipeline(
+        partitioned.PROGRAMS["sums"].module(), "sp-propagate,sp-explicit-collectives"
+    ).module
+    local = run_pipeline(shown, "sp-partition").module
+    assert "shardpass." not in shown.text() + local.text()
+    assert "stablehlo.all_reduce" in local.text()

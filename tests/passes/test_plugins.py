@@ -106,6 +106,19 @@ def test_what_is_no_pass_of_that_name(site: Path, value: str, message: str) -> N
     assert said.startswith(f'the pass "acme-mark" of acme-passes 1.2 {message}')
 
 
+def test_options_that_no_text_can_set(site: Path) -> None:
+    code = CODE.replace(
+        "    word: str",
+        "    sizes: tuple[int, ...] = (1, 2)\n    f: object | int = None\n    word: str",
+    )
+    install(site, "acme-passes", code, acme_mark="Mark")
+    assert refused("acme-mark") == (
+        "bad-plugin",
+        'the pass "acme-mark" of acme-passes 1.2 has options that no text can set: "sizes" is of '
+        'type tuple, "f" is of type object | int',
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "ours"),
     [("sp-strip", "shardpass itself"), ("cse", "jaxlib"), ("sdy-close-shardings", "jaxlib")],
@@ -137,8 +150,9 @@ def test_a_misspelt_name_of_theirs(site: Path) -> None:
 
 
 def test_the_command_line_has_them(site: Path) -> None:
-    install(site, "acme-passes", CODE, acme_mark="Mark")
-    install(site, "acme-broken", "import nothing_there\n", acme_broken="Pass")
+    code = f'{CODE}\n\nclass Second(Mark):\n    "Second."\n    name = "acme-second"\n'
+    install(site, "acme-passes", code, acme_second="Second", acme_mark="Mark", acme_twice="Mark")
+    install(site, "acme-broken", "import nothing_there\n", acme_broken="Pass", acme_twice="Pass")
     (site / "m.mlir").write_text(TEXT)
 
     def shardpass(*words: str) -> str:
@@ -156,8 +170,15 @@ def test_the_command_line_has_them(site: Path) -> None:
     assert "{acme.mark = " in shardpass("opt", "m.mlir", "-acme-mark=word=x", "--cse")
     assert "{acme.mark = " in shardpass("shard", "m.mlir", "--pipeline=acme-mark", "-o", "-")
     listed = shardpass("opt", "--list-passes")
+    clash = '    2 passes are called "acme-twice": of '
     assert (
-        "Of acme-passes 1.2:\nacme-mark\n    Write a word onto the module.\n"
+        "\n\nOf acme-passes 1.2:\nacme-mark\n    Write a word onto the module.\n"
         "      word: what to write (default seen)\n"
+        "acme-second\n    Second.\n      word: what to write (default seen)\n"
+        f"acme-twice\n{clash}"
     ) in listed
-    assert 'acme-broken\n    the pass "acme-broken" of acme-broken 1.2 cannot be imported' in listed
+    assert (
+        "\n\nOf acme-broken 1.2:\nacme-broken\n"
+        '    the pass "acme-broken" of acme-broken 1.2 cannot be imported'
+    ) in listed
+    assert (listed.count("\nOf "), listed.count(clash)) == (2, 2)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from shardpass.mlir import load
@@ -67,6 +70,66 @@ def test_mhlo_shardings_of_control_flow_go_and_others_stay():
     )
     assert text.count("mhlo.sharding") == 1
     assert "{devices=[2]<=[2]}" in text
+
+
+def broadcast(operand: str, dimensions: str, result: str) -> str:
+    return f"""func.func @main(%a: tensor<{operand}>) -> tensor<{result}> {{
+    %0 = stablehlo.broadcast_in_dim %a, dims = {dimensions}
+      {{mhlo.sharding = "{{devices=[2,1,4]<=[8] last_tile_dim_replicate}}"}}
+      : (tensor<{operand}>) -> tensor<{result}>
+    return %0 : tensor<{result}>
+  }}"""
+
+
+@pytest.mark.parametrize(
+    ("operand", "dimensions", "reshaped", "left"),
+    [
+        ("1x4xf32", "[0, 1]", "4xf32", "[1]"),
+        ("1x1xf32", "[0, 1]", "f32", "[]"),
+        ("4x1xf32", "[1, 0]", "4xf32", "[1]"),
+        ("8x1xi32", "[0, 1]", "8xi32", "[0]"),
+    ],
+)
+def test_a_stretched_dimension_is_taken_off_before(
+    operand: str, dimensions: str, reshaped: str, left: str
+):
+    result = f"8x4x{operand[-3:]}"
+    text = prepared(broadcast(operand, dimensions, result))
+    assert f"%0 = stablehlo.reshape %arg0 : (tensor<{operand}>) -> tensor<{reshaped}>" in text
+    assert f"%1 = stablehlo.broadcast_in_dim %0, dims = {left} {{mhlo.sharding = " in text
+    assert f"(tensor<{reshaped}>) -> tensor<{result}>" in text
+
+
+@pytest.mark.parametrize(
+    ("operand", "dimensions", "result"),
+    [
+        ("4xf32", "[1]", "8x4xf32"),
+        ("1x4xf32", "[0, 1]", "1x4xf32"),
+        ("?x4xf32", "[0, 1]", "8x4xf32"),
+    ],
+)
+def test_what_is_not_stretched_stays(operand: str, dimensions: str, result: str):
+    text = prepared(broadcast(operand, dimensions, result))
+    assert "reshape" not in text
+    assert f"stablehlo.broadcast_in_dim %arg0, dims = {dimensions} {{mhlo.sharding" in text
+
+
+def test_one_element_is_not_cut_and_sent_around():
+    """GSPMD sends nothing for a bias, and without the reshape it would."""
+    text = """func.func @main(
+      %a: tensor<8x4xf32> {mhlo.sharding = "{devices=[2,4]<=[8]}"},
+      %b: tensor<1x4xf32> {mhlo.sharding = "{devices=[1,4,2]<=[2,4]T(1,0) last_tile_dim_replicate}"}
+    ) -> (tensor<8x4xf32> {mhlo.sharding = "{devices=[2,4]<=[8]}"}) {
+    %0 = stablehlo.broadcast_in_dim %b, dims = [0, 1] {mhlo.sharding = "{devices=[2,4]<=[8]}"}
+      : (tensor<1x4xf32>) -> tensor<8x4xf32>
+    %1 = stablehlo.multiply %a, %0 {mhlo.sharding = "{devices=[2,4]<=[8]}"} : tensor<8x4xf32>
+    return %1 : tensor<8x4xf32>
+  }"""
+    module = load(text)
+    assert not re.search("all-|permute", compile_module(module, devices=8).hlo_text)
+    a, b = np.arange(32, dtype=np.float32).reshape(8, 4), np.arange(4, dtype=np.float32)[None]
+    ran = run(module, devices=8, inputs={"arg0": a, "arg1": b})
+    np.testing.assert_array_equal(ran.arrays[0], a * b)
 
 
 def test_sharding_rules_go():

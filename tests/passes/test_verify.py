@@ -355,3 +355,27 @@ def test_every_fault_in_one_run() -> None:
 
 def test_a_module_without_annotations() -> None:
     assert verify("func.func @main(%a: tensor<7xf32>) { return }") == ()
+
+
+def test_who_says_how_many_devices_there_are() -> None:
+    (fault,) = faults(
+        'sdy.mesh @grid = <["x"=8]>\n'
+        'func.func @main(%a: tensor<8xf32> {mhlo.sharding = "{maximal device=9}"}) { return }',
+        "sp-verify",
+    )
+    assert fault.message == (
+        'argument 0 ("arg0"): {maximal device=9} names a device beyond the 8 that there are'
+    )
+    assert fault.notes[0] == "line 1: mesh @grid (x=8) has 8 devices"
+
+
+def test_a_mesh_of_a_device_that_is_not_there() -> None:
+    (fault,) = faults(
+        'sdy.mesh @grid = <["x"=8]>\nsdy.mesh @single = <[], device_ids=[9]>\n'
+        "func.func @main() { return }",
+        "sp-verify",
+    )
+    assert fault.slug == "device-count"
+    assert fault.message == "device 9 is beyond the 8 that there are"
+    assert fault.location is not None
+    assert fault.location.line == 2

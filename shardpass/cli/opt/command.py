@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+import os
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from shardpass import __version__
 from shardpass.cli.console import Console
 from shardpass.cli.guard import FAILED, USAGE, console_of, guarded
 from shardpass.cli.opt.files import Run, batch_outputs, run_batch
 from shardpass.cli.opt.ir_printing import EVERY, IrPrinting
-from shardpass.cli.opt.listing import list_passes
+from shardpass.cli.opt.listing import list_passes, show_dialects
 from shardpass.cli.opt.output import Output, Printing
 from shardpass.cli.opt.parts import BORDER
 from shardpass.cli.opt.words import LikeMlirOpt, MayHaveValue, files_and_passes
 from shardpass.cli.opt.work import Request, Source
-from shardpass.cli.options import console_options, emit_option, example
+from shardpass.cli.options import FilePath, console_options, emit_option, example
 from shardpass.cli.streams import STANDARD_INPUT, read_standard_input
 from shardpass.diagnostics import ShardingError
 
@@ -26,6 +29,9 @@ if TYPE_CHECKING:
     from shardpass.mlir import Emit
 
 Command = Callable[..., Any]
+
+#: What an option says that names no file.
+_NO_FILE = (None, "-")
 
 
 def _flag(name: str, help: str, *more: str, **settings: Any) -> Callable[[Command], Command]:
@@ -67,7 +73,8 @@ _OPTIONS = (
         bare="all",
         type=click.Choice(["all", "only-expected"]),
         metavar="[=all|only-expected]",
-        help="Compare what is reported with the expected-error comments of the file.",
+        help="Compare what is reported with the expected-error comments of the file; expected-note "
+        "may also name the help of a fault.",
     ),
     click.option(
         "--verify-each",
@@ -81,6 +88,7 @@ _OPTIONS = (
     ),
     _flag("--verify-roundtrip", "Print and parse the module first, and compare."),
     _flag("--allow-unregistered-dialect", "Take ops and attributes of dialects nobody knows."),
+    _flag("--no-implicit-module", "Refuse a text whose ops do not stand in a module of their own."),
     _flag("--emit-bytecode", "The same as --emit=bytecode."),
     _number("--emit-bytecode-version", "The version of MLIR's bytecode."),
     _flag("--mlir-print-debuginfo", "Print locations."),
@@ -88,6 +96,8 @@ _OPTIONS = (
     _flag("--mlir-print-op-generic", "Print MLIR's generic form."),
     _flag("--mlir-print-local-scope", "Print without aliases."),
     _flag("--mlir-use-nameloc-as-prefix", "Name values by their locations."),
+    _flag("--mlir-print-assume-verified", "Print without a run of the verifier in front."),
+    _flag("--mlir-print-skip-regions", "Print what is inside of ops as {...}."),
     _number("--mlir-elide-elementsattrs-if-larger", "Leave out constants of more than N elements."),
     _number(
         "--mlir-elide-resource-strings-if-larger", "Leave out resources of more than N characters."
@@ -104,20 +114,29 @@ _OPTIONS = (
         metavar="FOLDER",
         help="Print to files there, a folder for each op, instead of to standard error.",
     ),
-    _flag("--mlir-timing", "Show how long each pass took."),
+    _flag("--mlir-timing", "Show how long each pass took; an empty report without any pass."),
+    click.option(
+        "--mlir-timing-display",
+        type=click.Choice(["list", "tree"]),
+        help="How times are shown; mlir-opt's list cannot be asked for from Python.",
+    ),
     _flag("--mlir-pass-statistics", "Show what MLIR's passes counted."),
     _flag("--mlir-disable-threading", "Run on one thread, which is done in any case."),
     _flag("--dump-pass-pipeline", "Show the passes as MLIR runs them."),
     click.option(
         "--mlir-pass-pipeline-crash-reproducer",
-        metavar="FILE",
-        help="Where a failure goes, with the command that repeats it. If not said, aborts and "
-        "internal errors go to a new file in the temporary folder.",
+        type=FilePath(),
+        help="Where a module goes on which passes fail or abort, with the command that repeats it. "
+        "If not said, to the temporary folder, in a file named after the failure, so that the same "
+        "one makes no second file; with --verify-diagnostics then aborts and internal errors "
+        "alone, with --quiet aborts alone.",
     ),
     _flag("--run-reproducer", "Run the passes that a reproducer names on the module in it."),
     _flag("--list-passes", "Show every pass with its options, and stop."),
+    _flag("--show-dialects", "Show the dialects that are read, and stop."),
     emit_option,
     console_options,
+    click.version_option(__version__, prog_name="shardpass"),
 )
 
 
@@ -150,10 +169,17 @@ def opt(context: click.Context, words: tuple[str, ...], **options: Any) -> None:
     """
     if options["list_passes"]:
         guarded(context, list_passes)
+    if options["show_dialects"]:
+        guarded(context, show_dialects)
+    if options["mlir_timing_display"] == "list":
+        raise click.UsageError(
+            "--mlir-timing-display=list of mlir-opt cannot be asked for from Python: times come as "
+            "a tree"
+        )
     files, passes = files_and_passes(words)
     if not options["batch"] and len(files) > 1:
         raise click.UsageError(
-            f"one file at most, not {len(files)}: {' '.join(files)}; --batch takes many"
+            f"one file at most, not {len(files)}: {shlex.join(files)}; --batch takes many"
         )
     if options["run_reproducer"] and (passes or options["pass_pipeline"] is not None):
         raise click.UsageError("--run-reproducer takes the passes from the file: name no others")
@@ -165,6 +191,7 @@ def opt(context: click.Context, words: tuple[str, ...], **options: Any) -> None:
     console = console_of(context)
     reproducer = options["mlir_pass_pipeline_crash_reproducer"]
     try:
+        _check_reproducer(reproducer, {"input": files, "output": [request.output.path]})
         if options["batch"]:
             code = _batch(console, files, request, options["output"], reproducer)
         else:
@@ -175,8 +202,23 @@ def opt(context: click.Context, words: tuple[str, ...], **options: Any) -> None:
     context.exit(code)
 
 
+def _check_reproducer(reproducer: str | None, others: Mapping[str, Sequence[str | None]]) -> None:
+    """Refuse to replace a file that the command reads or writes by what failed."""
+    if reproducer is None or (os.path.exists(reproducer) and not os.path.isfile(reproducer)):
+        return  # A device loses nothing.
+    for what, paths in others.items():
+        if os.path.realpath(reproducer) in [
+            os.path.realpath(p) for p in paths if p not in _NO_FILE
+        ]:
+            raise ShardingError(
+                "usage",
+                f"--mlir-pass-pipeline-crash-reproducer names the {what}, {reproducer}",
+                help="name a file of its own: what failed would be written over it",
+            )
+
+
 def _single(console: Console, file: str, request: Request, reproducer: str | None) -> int:
-    source = Source(STANDARD_INPUT, read_standard_input()) if file == "-" else Source(file)
+    source = Source(STANDARD_INPUT, read_standard_input()) if file == "-" else Source.at(file)
     return Run(console, source, request, reproducer).go().code
 
 
@@ -198,7 +240,7 @@ def _batch(
     )
     return run_batch(
         [
-            Run(console, Source(name), replace(request, output=request.output.to(output)))
+            Run(console, Source.at(name), replace(request, output=request.output.to(output)))
             for name, output in zip(names, outputs, strict=True)
         ]
     )
@@ -214,7 +256,8 @@ def request_of(context: click.Context, passes: Sequence[str], options: dict[str,
         before = frozenset({EVERY})
     if options["mlir_print_ir_after_all"] or (only_changes and not after):
         after = frozenset({EVERY})
-    path = options["output"] or "-"
+    tree = options["mlir_print_ir_tree_dir"]
+    path = "-" if options["output"] is None else options["output"]
     emit: Emit | None = options["emit"] or ("bytecode" if options["emit_bytecode"] else None)
     return Request(
         pipeline=tuple(passes),
@@ -223,6 +266,7 @@ def request_of(context: click.Context, passes: Sequence[str], options: dict[str,
         verify_each=options["verify_each"],
         verify_roundtrip=options["verify_roundtrip"],
         allow_unregistered=options["allow_unregistered_dialect"],
+        implicit_module=not options["no_implicit_module"],
         timing=options["mlir_timing"],
         statistics=options["mlir_pass_statistics"],
         show_pipeline=options["dump_pass_pipeline"],
@@ -232,7 +276,7 @@ def request_of(context: click.Context, passes: Sequence[str], options: dict[str,
             only_changes=only_changes,
             only_failures=options["mlir_print_ir_after_failure"],
             module_scope=options["mlir_print_ir_module_scope"],
-            tree=options["mlir_print_ir_tree_dir"],
+            tree=tree and os.path.abspath(tree),
             debug_info=options["mlir_print_debuginfo"],
             generic=options["mlir_print_op_generic"],
             elements_limit=elements_limit,
@@ -249,6 +293,8 @@ def request_of(context: click.Context, passes: Sequence[str], options: dict[str,
                 generic=options["mlir_print_op_generic"],
                 local_scope=options["mlir_print_local_scope"],
                 names_from_locations=options["mlir_use_nameloc_as_prefix"],
+                assume_verified=options["mlir_print_assume_verified"],
+                skip_regions=options["mlir_print_skip_regions"],
                 elements_limit=elements_limit,
                 resource_limit=resource_limit,
             ),

@@ -17,7 +17,12 @@ from shardpass.cli.console import Console
 from shardpass.cli.guard import Attempt, attempted, imports
 from shardpass.cli.opt.ir_printing import TRACE, dumps
 from shardpass.cli.opt.parts import Part, parts_of
-from shardpass.cli.opt.reproducer import Reproducer, command, new_path, with_reproducer
+from shardpass.cli.opt.reproducer import (
+    Reproducer,
+    command,
+    keep_in_temporary_folder,
+    with_reproducer,
+)
 from shardpass.cli.opt.work import Request, Source, in_hand, work
 from shardpass.diagnostics import Diagnostic, Severity, ShardingError, SourceLocation
 
@@ -30,8 +35,8 @@ class Run:
       console: where all is reported.
       source: the file.
       request: what to do with it.
-      reproducer: where a failure goes, of whatever kind; if not said, failures that are no fault of
-        the module go to the temporary folder.
+      reproducer: where a failure goes; if not said, to a file in the temporary folder that is
+        named after it.
     """
 
     console: Console
@@ -73,16 +78,11 @@ class Run:
     def _obituary(self, death: Diagnostic, place: int) -> Diagnostic:
         """What to say of the part at ``place``, of which a process died."""
         part = self._part(place)
-        path = self._keep(part)
         return replace(
             death,
             message=f"{self._where_it_died(place)}: {death.message}",
             location=SourceLocation(self.source.name, part.line if part.is_cut_out else 0),
-            notes=(
-                *death.notes,
-                f"what it died of is in {path}",
-                f"to repeat it: {self._command(part, path)}",
-            ),
+            notes=(*death.notes, *self._kept(part, "what it died of")),
         )
 
     def _where_it_died(self, place: int) -> str:
@@ -111,23 +111,29 @@ class Run:
         return f"{where}, on function {last.function}" if last.function else where
 
     def _tell_where_to_find(self, attempt: Attempt, dead: dict[int, Diagnostic]) -> None:
-        """Keep the first part that failed, where that is asked for or no fault of the module."""
-        kinds = ("broke", "failed") if self.reproducer else ("broke",)
+        """Keep the first part that failed in the passes or behind them.
+
+        Where what is reported is compared with the file, an error may be what is wanted.
+        """
+        compares = self.request.verify_diagnostics is not None and not self.reproducer
+        kinds = ("broke",) if compares else ("broke", "failed")
         found = next((m.split() for m in attempt.marks if m.split()[0] in kinds), None)
         if found is None or dead or (self.console.quiet and not self.reproducer):
             return
         part = self._part(int(found[1]))
-        path = self._keep(part)
+        where, *how = self._kept(part, "what failed")
         self.console.report(
-            [
-                Diagnostic(
-                    Severity.REMARK,
-                    "reproducer",
-                    f"what failed is in {path}",
-                    help=f"to repeat it: {self._command(part, path)}",
-                )
-            ]
+            [Diagnostic(Severity.REMARK, "reproducer", where, help=next(iter(how), None))]
         )
+
+    def _kept(self, part: Part, what: str) -> tuple[str, ...]:
+        """Keep ``part``; where it is now, and how to repeat what was done to it."""
+        try:
+            path = self._keep(part)
+        except ShardingError as error:
+            # What is to be told is the failure itself, and that alone decides the exit code.
+            return (f"{what} could not be kept: {error.diagnostic.message}",)
+        return f"{what} is in {path}", f"to repeat it: {self._command(part, path)}"
 
     def _part(self, place: int) -> Part:
         data, _ = self._in_hand
@@ -149,14 +155,19 @@ class Run:
         if request.from_reproducer and self.source.given is None and not self.reproducer:
             return self.source.name
         suffix = ".mlir" if form_of(part.data) == "text" else os.path.splitext(self.source.name)[1]
-        path = self.reproducer or new_path(self.source.name, suffix)
-        data = part.data
-        if self._can_hold_a_pipeline(part):
-            done = Reproducer(request.pipeline_text, request.verify_each)
+        done = Reproducer(request.pipeline_text, request.verify_each)
+
+        def content(path: str) -> bytes:
+            if not self._can_hold_a_pipeline(part):
+                return part.data
             head = f"To repeat it in {os.getcwd()}: {self._command(part, path)}"
-            data = with_reproducer(data, done, head)
-        files.write_whole(path, data)
-        return path
+            return with_reproducer(part.data, done, head)
+
+        if self.reproducer:
+            files.write_whole(self.reproducer, content(self.reproducer))
+            return self.reproducer
+        failure = f"{done}{self._command(part, '')}\n".encode(errors="surrogateescape") + part.data
+        return keep_in_temporary_folder(self.source.name, suffix, failure, content)
 
     def _command(self, part: Part, path: str) -> str:
         _, request = self._in_hand
@@ -170,6 +181,8 @@ class Run:
                 words.append("--verify-each=false")
         if request.allow_unregistered:
             words.append("--allow-unregistered-dialect")
+        if not request.implicit_module:
+            words.append("--no-implicit-module")
         if request.verify_roundtrip:
             words.append("--verify-roundtrip")
         if request.output.emit not in (None, "text"):

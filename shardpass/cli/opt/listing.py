@@ -1,4 +1,4 @@
-"""``shardpass opt --list-passes``."""
+"""What ``shardpass opt`` knows: ``--list-passes`` and ``--show-dialects``."""
 
 from __future__ import annotations
 
@@ -20,19 +20,34 @@ def list_passes() -> int:
 
     for cls in builtin_passes().values():
         _list_pass(cls)
+    brought: dict[str, list[str]] = {}
     for name, points in sorted(plugins().items()):
-        try:
-            found = Registry().find(name)
-        except ShardingError as error:
-            click.echo(f"\n{name}\n    {error.diagnostic.message}")
-            continue
-        click.echo(f"\nOf {owner(points[0])}:")
-        assert found is not None
-        _list_pass(found)
+        for whose in dict.fromkeys(map(owner, points)):
+            brought.setdefault(whose, []).append(name)
+    for whose, names in sorted(brought.items()):
+        click.echo(f"\nOf {whose}:")
+        for name in names:
+            try:
+                found = Registry().find(name)
+            except ShardingError as error:
+                click.echo(f"{name}\n    {error.diagnostic.message}")
+                continue
+            assert found is not None
+            _list_pass(found)
     click.echo("\nNative passes:")
     for name, text in NATIVE_PASSES.items():
         if anchor(name) is not None:
             click.echo(f"  {name:48} {text}")
+    return 0
+
+
+def show_dialects() -> int:
+    """Print the names of the dialects that are read, as mlir-opt does."""
+    from shardpass.mlir.context import dialects_of, load_quantized_types, make_context
+
+    context = make_context()
+    load_quantized_types(context)
+    click.echo(f"Available Dialects: {','.join(dialects_of(context))}")
     return 0
 
 

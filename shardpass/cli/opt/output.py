@@ -24,6 +24,8 @@ class Printing:
     generic: bool = False
     local_scope: bool = False
     names_from_locations: bool = False
+    assume_verified: bool = False
+    skip_regions: bool = False
     elements_limit: int | None = None
     resource_limit: int | None = None
 
@@ -36,6 +38,8 @@ class Printing:
                 print_generic_op_form=self.generic,
                 use_local_scope=self.local_scope,
                 use_name_loc_as_prefix=self.names_from_locations,
+                assume_verified=self.assume_verified,
+                skip_regions=self.skip_regions,
                 large_elements_limit=self.elements_limit,
                 large_resource_limit=self.resource_limit,
             )

@@ -6,10 +6,13 @@ The form is mlir-opt's: the pipeline stands among the external resources of the 
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
 import re
 import shlex
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -24,6 +27,8 @@ _SECTION = re.compile(
 )
 _ENTRY = re.compile(rb"(?P<key>\w+):\s*(?:\"(?P<text>(?:[^\"\\]|\\.)*)\"|(?P<word>\w+))")
 _METADATA = re.compile(rb"^\{-#", re.MULTILINE)
+#: Of a digest in a name, in base 16.
+_DIGITS: Final = 16
 _NO_METADATA = re.compile(rb"\{-#\s*#-\}\s*$")
 
 
@@ -76,11 +81,56 @@ def with_reproducer(module: bytes, done: Reproducer, head: str) -> bytes:
     return _NO_METADATA.sub(b"", module).rstrip() + b"\n\n{-#\n" + section + b"\n#-}\n"
 
 
-def new_path(name: str, suffix: str) -> str:
-    """A file in the temporary folder that nobody has yet, named after what it came from."""
+def keep_in_temporary_folder(
+    name: str, suffix: str, done: bytes, content: Callable[[str], bytes]
+) -> str:
+    """Write a file that is named after the failure, so that the same one again makes no other.
+
+    The file is the user's alone, and comes whole to its place. Who else may write to the folder
+    gains nothing by knowing the name: a link there is replaced and not followed, and what the
+    system will not replace, being another user's, is left alone for a name that nobody knows.
+
+    Args:
+      name: of the file that the module came from.
+      suffix: what the name ends in.
+      done: all that makes the failure what it is.
+      content: what to write, for the path where it will be.
+
+    Returns:
+      The path.
+
+    Raises:
+      ShardingError: ``unwritable``, with the system's reason.
+    """
     stem = re.sub(r"[^\w.-]", "", Path(name).stem)[:40] or "module"
-    descriptor, path = tempfile.mkstemp(prefix=f"shardpass-{stem}-", suffix=suffix)
-    os.close(descriptor)
+    digest = hashlib.sha256(done).hexdigest()[:_DIGITS]
+    try:
+        folder = tempfile.gettempdir()
+        path = os.path.join(folder, f"shardpass-{os.getuid()}-{stem}-{digest}{suffix}")
+        own = _new_file(folder, stem, suffix, lambda _: content(path))
+        try:
+            os.replace(own, path)
+        except OSError:
+            os.unlink(own)
+            return _new_file(folder, stem, suffix, content)
+    except OSError as error:
+        raise ShardingError(
+            "unwritable",
+            f"cannot write to the temporary folder: {(error.strerror or str(error)).lower()}",
+        ) from error
+    return path
+
+
+def _new_file(folder: str, stem: str, suffix: str, content: Callable[[str], bytes]) -> str:
+    """A file that nobody else can read, under a name that nobody has yet."""
+    descriptor, path = tempfile.mkstemp(prefix=f"shardpass-{stem}-", suffix=suffix, dir=folder)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content(path))
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+        raise
     return path
 
 

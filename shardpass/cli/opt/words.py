@@ -1,8 +1,10 @@
 """The words of ``shardpass opt``, read as mlir-opt reads its own.
 
-One dash before a long name is as good as two. A flag may be given a value (``-cse-first=false``),
-and some options have one that may be left out (``--verify-diagnostics=only-expected``). Every word
-that is no option is a file or, with a dash in front, a pass; passes keep their order.
+One dash before a long name is as good as two, and two before a short one as good as one. A flag may
+be given a value (``-cse-first=false``), and some options have one that may be left out
+(``--verify-diagnostics=only-expected``). Every word that is no option is a file or, with a dash in
+front, a pass; passes keep their order, and may stand there several times, which options may not.
+What stands behind ``--`` is a file, whatever it begins with.
 """
 
 from __future__ import annotations
@@ -20,9 +22,32 @@ _FALSE = frozenset({"false", "FALSE", "False", "0"})
 _SHORT = re.compile(r"-[qh]*(?:o(?P<value>.*))?", re.DOTALL)
 _LONG = re.compile(r"--(?P<name>[A-Za-z][\w-]*)(?:=(?P<value>.*))?", re.DOTALL)
 
+#: Options of mlir-opt for which MLIR's Python bindings have no word.
+_NOT_FROM_PYTHON = frozenset(
+    {
+        "irdl-file",
+        "load-dialect-plugin",
+        "load-pass-plugin",
+        "log-actions-to",
+        "log-mlir-actions-filter",
+        "mlir-debug-counter",
+        "mlir-enable-debugger-hook",
+        "mlir-output-format",
+        "mlir-pass-pipeline-local-reproducer",
+        "mlir-print-debug-counter",
+        "mlir-print-elementsattrs-with-hex-if-larger",
+        "mlir-print-op-on-diagnostic",
+        "mlir-print-stacktrace-on-diagnostic",
+        "mlir-print-unique-ssa-ids",
+        "mlir-print-value-users",
+        "mlir-very-unsafe-disable-verifier-on-parsing",
+        "profile-actions-to",
+    }
+)
+
 
 class MayHaveValue(click.Option):
-    """An option whose value may be left out, and then is ``bare``.
+    """An option whose value may be left out, or be empty, and then is ``bare``.
 
     click would take the next word for it, the name of the file as likely as not.
     """
@@ -38,7 +63,9 @@ class LikeMlirOpt(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """The words as click likes them, read by click."""
         end = args.index("--") if "--" in args else len(args)
-        return super().parse_args(ctx, [*self._as_click(args[:end]), *args[end:]])
+        # A path by which nobody takes the file for a pass.
+        files = [f"./{w}" if w.startswith("-") and w != "-" else w for w in args[end + 1 :]]
+        return super().parse_args(ctx, [*self._as_click(args[:end]), *args[end : end + 1], *files])
 
     def _as_click(self, args: Sequence[str]) -> list[str]:
         options = {
@@ -48,31 +75,47 @@ class LikeMlirOpt(click.Command):
             for name in option.opts
         }
         words: list[str] = []
+        given: set[str | None] = set()
         value_is_next = False
         for word in args:
             if value_is_next:
                 words.append(word)
                 value_is_next = False
                 continue
-            word = _as_long(word, options)
-            words += _in_full(word, options)
-            option = options.get(word)
-            value_is_next = (
-                option is not None and not option.is_flag and not isinstance(option, MayHaveValue)
-            )
+            for part in _parts(word, options):
+                words += _in_full(part, options)
+                name, equals, _ = part.partition("=")
+                option = options.get(name)
+                if option is None:
+                    continue
+                if option.name in given and not option.multiple:
+                    raise click.UsageError(f"{name} may stand there but once")
+                given.add(option.name)
+                is_bare = not (equals or option.is_flag)
+                value_is_next = is_bare and not isinstance(option, MayHaveValue)
         return words
 
 
-def _as_long(word: str, options: dict[str, click.Option]) -> str:
-    """``-canonicalize`` -> ``--canonicalize``; ``-o=out.mlir`` -> ``-oout.mlir``."""
+def _parts(word: str, options: dict[str, click.Option]) -> list[str]:
+    """``word`` as long options and single short ones.
+
+    ``-canonicalize`` -> ``--canonicalize``; ``-qo=out.mlir``, ``-qoout.mlir`` -> ``-q``,
+    ``--output=out.mlir``; ``--o`` -> ``-o``.
+    """
+    if re.match(r"--[A-Za-z](?:=|$)", word) and word[1:3] in ("-h", *options):
+        word = word[1:]
     if not re.match(r"-[A-Za-z]", word):
-        return word
+        return [word]
     long = f"-{word}"
     short = _SHORT.fullmatch(word)
     if not short or long.split("=")[0] in options:
-        return long
+        return [long]
     value = short["value"]
-    return word[: -len(value)] + value[1:] if value and value.startswith("=") else word
+    letters = [f"-{letter}" for letter in word[1 : len(word) - len(value or "")]]
+    if not value:
+        return letters
+    name = next(name for name in options[letters[-1]].opts if name.startswith("--"))
+    return [*letters[:-1], f"{name}={value.removeprefix('=')}"]
 
 
 def _in_full(word: str, options: dict[str, click.Option]) -> list[str]:
@@ -83,7 +126,7 @@ def _in_full(word: str, options: dict[str, click.Option]) -> list[str]:
         return [word]
     name, value = f"--{found['name']}", found["value"]
     if isinstance(option, MayHaveValue):
-        return [f"{name}={option.bare if value is None else value}"]
+        return [f"{name}={value or option.bare}"]
     if not option.is_flag or value is None:
         return [word]
     if value in _TRUE:
@@ -110,4 +153,6 @@ def _as_text(flag: str) -> str:
     if not found:
         raise click.UsageError(f"no such option: {flag}")
     name, options = found.groups()
+    if name in _NOT_FROM_PYTHON:
+        raise click.UsageError(f"--{name} of mlir-opt cannot be asked for from Python")
     return name if options is None else f"{name}{{{options}}}"

@@ -1,7 +1,8 @@
 """The work of ``shardpass opt``: each module of a file parsed, sent through the passes, printed.
 
 It runs in a child process, which tells by marks what it is at: ``part 3`` where it begins one,
-``failed 3`` where a part ended in an error, ``broke 3`` where that is no fault of the module.
+``failed 3`` where an error came of the passes or behind them, ``broke 3`` where that is a fault of
+a pass.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from shardpass.cli.folder import same_folder
 from shardpass.cli.guard import (
     DIED,
     FAILED,
@@ -32,9 +34,6 @@ if TYPE_CHECKING:
     from shardpass.mlir import Module
     from shardpass.passes.pipeline import Instrument
 
-#: Where a native pass gave up and nobody said why.
-_SAID_NOTHING: Final = "pass-failed"
-
 
 @dataclass(frozen=True)
 class Request:
@@ -46,6 +45,7 @@ class Request:
     verify_each: bool = True
     verify_roundtrip: bool = False
     allow_unregistered: bool = False
+    implicit_module: bool = True
     timing: bool = False
     statistics: bool = False
     show_pipeline: bool = False
@@ -66,6 +66,16 @@ class Source:
 
     name: str
     given: bytes | None = None
+
+    @classmethod
+    def at(cls, path: str) -> Source:
+        """The file at ``path``; a pipe is read now, since that can be done but once.
+
+        Raises:
+          ShardingError: ``unreadable``.
+        """
+        is_pipe = os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path))
+        return cls(path, cls(path).read() if is_pipe else None)
 
     def read(self) -> bytes:
         """Its content.
@@ -129,7 +139,7 @@ def work(
         if target not in (None, "-"):
             files.check_target(target)
     data, request = in_hand(source, request)
-    with reading_the_command_line():
+    with reading_the_command_line(), same_folder():
         _check(request)
     done = _Outcome()
     for part in parts_of(data, request.split):
@@ -141,7 +151,8 @@ def work(
             # What is printed between passes was shown already, before a part behind this one died.
             again = part.index < max(dead, default=-1)
             now = replace(request, ir_printing=IrPrinting()) if again else request
-            _through(part, source.name, now, done)
+            with same_folder():
+                _through(part, source.name, now, done)
     request.output.check(len(done.formed))
     console().report(done.faults)
     failed = any(fault.severity is Severity.ERROR for fault in done.faults)
@@ -153,14 +164,16 @@ def _through(part: Part, name: str, request: Request, done: _Outcome) -> None:
     mark(f"part {part.index}")
     reported: list[Diagnostic] = []
     formed = b""  # Its place between the others is kept where it failed.
+    module = None
     try:
-        module, warnings = _run(part, name, request)
+        module = _parsed(part, name, request)
+        module, warnings = _run(module, part, request)
         reported += warnings
         formed = request.output.formed(module)
     except ShardingError as error:
         reported += error.diagnostics
-        silent = error.slug == _SAID_NOTHING
-        mark(f"{'broke' if silent else 'failed'} {part.index}")
+        if module is not None and error.slug != "usage":
+            mark(f"failed {part.index}")
     except Exception as error:
         mark(f"broke {part.index}")
         reported.append(internal_fault(error))
@@ -171,31 +184,38 @@ def _through(part: Part, name: str, request: Request, done: _Outcome) -> None:
     done.faults += _compared(part, name, reported, request)
 
 
-def _run(part: Part, name: str, request: Request) -> tuple[Module, Sequence[Diagnostic]]:
+def _parsed(part: Part, name: str, request: Request) -> Module:
     from shardpass.mlir import parse
-    from shardpass.passes import run_pipeline
 
     try:
-        module = parse(
+        return parse(
             part.in_place,
             name,
             # A file without anything is a mistake, a part without anything is as good as another.
             needs_function=not part.is_cut_out and not part.data.strip(),
             allow_unregistered=request.allow_unregistered,
+            implicit_module=request.implicit_module,
         )
     except ShardingError as error:
         start = SourceLocation(name, part.line) if part.is_cut_out else None
         raise ShardingError.of([fault.at(start) for fault in error.diagnostics]) from error
+
+
+def _run(module: Module, part: Part, request: Request) -> tuple[Module, Sequence[Diagnostic]]:
+    from shardpass.passes import run_pipeline
+
     if request.verify_roundtrip:
         check_roundtrip(module, allow_unregistered=request.allow_unregistered)
-    if not request.pipeline or (part.is_cut_out and part.is_empty):
+    instrument = _instrument(request)
+    # Whoever wants to see what ran is shown that nothing did.
+    if not (request.pipeline or instrument) or (part.is_cut_out and part.is_empty):
         return module, ()
     result = run_pipeline(
         module,
         request.pipeline,
         in_place=True,
         verify_each=request.verify_each,
-        instrument=_instrument(request),
+        instrument=instrument,
         needs_entry=False,
     )
     return result.module, result.diagnostics

@@ -16,13 +16,14 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
 
 from shardpass.canon import HloKind, MeshShape, TensorSharding, manual_axes
-from shardpass.diagnostics import ShardingError
+from shardpass.diagnostics import Diagnostic, ShardingError
 from shardpass.mlir import (
     MHLO_SHARDING,
     locate,
     operations,
     read_mhlo,
 )
+from shardpass.passes.gspmd.local_shapes import Crossing, check_local_shapes
 from shardpass.passes.identities import (
     ENTER_MANUAL,
     LEAVE_MANUAL,
@@ -68,13 +69,15 @@ class ManualImport:
         self._mesh = mesh
         self._placed = placed
         self._written = written
+        self._faults: list[Diagnostic] = []
 
     def module(self, root: ir.Operation) -> None:
         """Rewrite every region in ``root``.
 
         Raises:
           ShardingError: ``not-supported`` for borders that do not fit together,
-            ``missing-sharding`` for a value that enters and has none; with the place.
+            ``missing-sharding`` for a value that enters and has none, ``shape-mismatch`` for one
+            that is inside what a device does not hold; with the place.
         """
         functions = functions_of(root)
         inliner = Inliner(functions)
@@ -90,12 +93,18 @@ class ManualImport:
                 self._block(block, (), inliner)
             waiting += callees_of(functions[name])
         inliner.erase_uncalled()
+        if self._faults:
+            raise ShardingError.of(self._faults)
 
     def _block(self, block: ir.Block, around: tuple[str, ...], inliner: Inliner) -> None:
         if not any(call_target(op) in MANUAL_CALLS for op in block.operations):
             return
         for region in _Search(self, block, around).regions():
-            body = self._make(region)
+            try:
+                body = self._make(region)
+            except ShardingError as error:
+                self._faults += error.diagnostics
+                continue
             inliner.into(body)
             self._block(body, around + region.axes, inliner)
 
@@ -112,6 +121,7 @@ class ManualImport:
         first = region.leaves[0]
         operands, in_shardings = self._entered(region)
         out_shardings = [self._placed(leave) for leave in region.leaves]
+        _check_shapes(region, in_shardings, out_shardings)
         with first.context, (region.enters or region.leaves)[0].location:
             axes = sdy.ManualAxesAttr.get([ir.StringAttr.get(axis) for axis in region.axes])
             with ir.InsertionPoint(first.operation):
@@ -265,6 +275,20 @@ class _Search:
 
     def _place_of(self, op: ir.Operation) -> int:
         return self._places.get(op, -1)
+
+
+def _check_shapes(
+    region: _Region, ins: Sequence[TensorSharding], outs: Sequence[TensorSharding]
+) -> None:
+    entered = (
+        Crossing(call, call.operands[0].type, call.results[0].type, sharding)
+        for call, sharding in zip(region.enters, ins, strict=True)
+    )
+    left = (
+        Crossing(call, call.results[0].type, call.operands[0].type, sharding)
+        for call, sharding in zip(region.leaves, outs, strict=True)
+    )
+    check_local_shapes((*entered, *left), region.axes)
 
 
 def _blocks(op: ir.Operation | ir.OpView) -> Iterator[ir.Block]:

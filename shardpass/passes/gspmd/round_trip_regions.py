@@ -25,6 +25,7 @@ from shardpass.passes.gspmd.frontend_attributes import (
     OUT_SHARDINGS,
     sdy_entries,
 )
+from shardpass.passes.gspmd.local_shapes import Crossing, check_local_shapes
 from shardpass.passes.gspmd.round_trip import GLOBAL_TO_LOCAL, LOCAL_TO_GLOBAL, is_body_call
 from shardpass.passes.gspmd.round_trip_reader import RoundTripReader
 from shardpass.passes.identities import call_target, is_sharding_call
@@ -149,6 +150,7 @@ class RoundTripRegions:
             if len(given) != count:
                 place = border or call
                 raise _refused(place, f"{len(given)} shardings for {count} values")
+        _check_shapes(found, operands, ins, outs, axes)
         types = [result.type for result in leave.results] if leave else []
         with call.context, call.location:
             manual = sdy.ManualAxesAttr.get([ir.StringAttr.get(axis) for axis in axes])
@@ -243,6 +245,23 @@ class RoundTripRegions:
                     "computation",
                     location=locate(op),
                 )
+
+
+def _check_shapes(
+    found: _Call,
+    operands: Sequence[ir.Value],
+    ins: Sequence[TensorSharding],
+    outs: Sequence[TensorSharding],
+    axes: Sequence[str],
+) -> None:
+    entered, left = (), ()
+    if found.enter is not None:
+        values = zip(operands, found.enter.results, ins, strict=True)
+        entered = [Crossing(found.enter, v.type, local.type, s) for v, local, s in values]
+    if found.leave is not None:
+        values = zip(found.leave.operands, found.leave.results, outs, strict=True)
+        left = [Crossing(found.leave, v.type, local.type, s) for local, v, s in values]
+    check_local_shapes((*entered, *left), axes)
 
 
 def _callees_first(functions: dict[str, func.FuncOp]) -> list[str]:

@@ -32,7 +32,6 @@ from shardpass.mlir import (
     argument_attributes,
     arguments_of,
     entries_of,
-    file_positions,
     is_public,
     locate,
     result_attributes,
@@ -40,6 +39,7 @@ from shardpass.mlir import (
     set_argument_attributes,
     set_result_attributes,
     visit,
+    where_written,
     with_entry,
 )
 from shardpass.passes.identities import CONSTRAINTS
@@ -407,9 +407,7 @@ def _role(op: ir.Operation, name: str) -> Role:
 def _subject_of_entries(function: func.FuncOp, *, are_results: bool) -> Callable[[int], Subject]:
     def subject(index: int) -> Subject:
         value = (results_of if are_results else arguments_of)(function)[index]
-        place = locate(function)
-        if not are_results and not function.is_external:
-            place = next(file_positions(function.arguments[index].location), None) or place
+        place = where_written(function, value)
         if _is_entry(function):
             return Subject(str(value), place, value.path)
         return Subject(f"{value} of @{function.name.value}", place)

@@ -86,16 +86,23 @@ def drop_repeated_reductions(root: ir.Operation, sink: Sink) -> None:
     """Take away each ``all_reduce`` of partial results that another one behind it reduces.
 
     Shardy writes one behind every op that leaves partial results, whether there is one or not. In a
-    module that shows its collectives already, the second would add up finished sums.
+    module that shows its collectives already, the second would add up finished sums. What stands
+    between the two, like a gather, passes on what is still to be reduced.
     """
     for op in collect(root, sdy.AllReduceOp):
-        users = [use.owner for use in op.results[0].uses]
-        if users and all(_reduces_again(user, op) for user in users):
+        if _is_reduced(op.results[0], op):
             replace_by_operand(op)
 
 
-def _reduces_again(user: ir.OpView, op: sdy.AllReduceOp) -> bool:
-    return isinstance(user, _REDUCING) and bool(_axes(user) & _axes(op))
+def _is_reduced(value: ir.Value, op: sdy.AllReduceOp) -> bool:
+    """Whether all that uses ``value`` reduces over axes of ``op``, or passes it on to what does."""
+    users = [use.owner.operation.opview for use in value.uses]
+    return bool(users) and all(
+        _is_reduced(user.results[0], op)
+        if isinstance(user, _PASSING_ON)
+        else isinstance(user, _REDUCING) and bool(_axes(user) & _axes(op))
+        for user in users
+    )
 
 
 def _axes(op: ir.OpView) -> set[str]:

@@ -17,11 +17,11 @@ from shardpass.mlir import (
     Shardings,
     argument_attributes,
     arguments_of,
-    file_positions,
     locate,
     operations,
     result_attributes,
     results_of,
+    where_written,
 )
 from shardpass.mlir.element_types import static_shape
 from shardpass.passes.identities import COLLECTIVES, CONSTRAINTS
@@ -54,11 +54,9 @@ class Placement:
     @property
     def location(self) -> SourceLocation | None:
         """The line that it is written on."""
-        if self.entry and not self.entry.is_result:
+        if self.entry:
             assert isinstance(self.owner, func.FuncOp)
-            own = next(file_positions(self.owner.arguments[self.entry.index].location), None)
-            if own:
-                return own
+            return where_written(self.owner, self.entry)
         return locate(self.owner)
 
     def __str__(self) -> str:

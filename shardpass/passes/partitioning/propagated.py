@@ -15,7 +15,7 @@ from jax.extend.mlir.dialects import func, sdy, stablehlo
 
 from shardpass.canon import AxisRef, MeshShape
 from shardpass.diagnostics import Sink
-from shardpass.mlir import SDY_SHARDING, arguments_of, collect, locate, operations
+from shardpass.mlir import SDY_SHARDING, arguments_of, collect, locate, operations, where_written
 from shardpass.passes.base import Look
 from shardpass.passes.identities import MARKS
 from shardpass.passes.partitioning.placements import Placement, Placements
@@ -188,7 +188,7 @@ def _nothing_inside(root: ir.Operation, sink: Sink) -> None:
                 "not-propagated",
                 f"{value} of @{function.name.value} is cut, and {op.operation.name}, which takes "
                 "it, has no sharding, so that it is gathered first",
-                location=locate(function),
+                location=where_written(function, value),
                 path=value.path,
                 help=f"if the module has not been propagated, {_HELP}",
             )

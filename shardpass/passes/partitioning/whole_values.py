@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func, sdy
@@ -18,9 +19,13 @@ from shardpass.mlir import (
     native,
     operations,
     set_argument_attributes,
+    with_attribute,
     with_entry,
 )
 from shardpass.passes.identities import COLLECTIVES
+
+#: On ops that got their sharding here.
+_SAID: Final = "shardpass.said_whole"
 
 
 def say_whole(root: ir.Operation, sink: Sink) -> None:
@@ -49,7 +54,10 @@ def say_whole(root: ir.Operation, sink: Sink) -> None:
 
 
 def say_what_collectives_take(root: ir.Operation, sink: Sink) -> None:
-    """The same for what ``sdy`` collectives take, which Shardy of jaxlib 0.12 asks for."""
+    """The same for what ``sdy`` collectives take, which Shardy of jaxlib 0.12 asks for.
+
+    :func:`take_back` makes it undone.
+    """
     shardings = Shardings(root)
     whole = _whole(root, shardings)
     if whole is None:
@@ -57,7 +65,17 @@ def say_what_collectives_take(root: ir.Operation, sink: Sink) -> None:
     for op in collect(root, *COLLECTIVES):
         owner = op.operands[0].owner
         if not isinstance(owner, ir.Block) and not owner.name.startswith("sdy."):
+            if SDY_SHARDING not in owner.attributes:
+                owner.attributes[_SAID] = ir.UnitAttr.get(root.context)
             _say(owner.opview, shardings, whole)
+
+
+def take_back(root: ir.Operation, sink: Sink) -> None:
+    """Remove what :func:`say_what_collectives_take` wrote, so that nothing is left of it."""
+    for op in with_attribute(root, _SAID):
+        del op.attributes[_SAID]
+        if SDY_SHARDING in op.attributes:
+            del op.attributes[SDY_SHARDING]
 
 
 _Whole = Callable[[ir.Type], tuple[TensorSharding, str]]

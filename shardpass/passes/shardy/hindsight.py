@@ -14,7 +14,7 @@ from jax.extend.mlir.dialects import func
 
 from shardpass.canon import MeshShape, TensorSharding
 from shardpass.canon.shapes import sizes_that_fit
-from shardpass.diagnostics import Sink, human_bytes
+from shardpass.diagnostics import Sink, SourceLocation, human_bytes
 from shardpass.mlir import (
     ADVANCE,
     MAIN,
@@ -30,6 +30,7 @@ from shardpass.mlir import (
     result_attributes,
     results_of,
     visit,
+    where_written,
 )
 from shardpass.mlir.element_types import tensor_bytes
 
@@ -76,9 +77,10 @@ class Hindsight:
                 large = [i for i, kind in enumerate(kinds) if whole.reports(kind, new.get(i))]
                 named = values(function) if moved or large else []
                 for i in moved:
-                    _warn_of_uneven(named[i], before.read(old[i]), after.read(new[i]), sink)
+                    place = where_written(function, named[i])
+                    _warn_of_uneven(named[i], place, before.read(old[i]), after.read(new[i]), sink)
                 for i in large:
-                    whole.warn_of(named[i])
+                    whole.warn_of(named[i], where_written(function, named[i]))
             whole.warn_of_inner(function)
         if len(after.meshes) > 1:
             _warn_of_meshes(root, after, sink)
@@ -99,10 +101,11 @@ class _WholeValues:
             placed is None or _is_whole(self._shardings.read(placed))
         )
 
-    def warn_of(self, value: EntryValue) -> None:
+    def warn_of(self, value: EntryValue, place: SourceLocation | None) -> None:
         self._sink.warning(
             "replicated",
             f"{value}, {human_bytes(self._bytes[value.type])}, stays whole on every device",
+            location=place,
             path=value.path,
             help="give it a rule, or raise warn-replicated-bytes",
         )
@@ -189,7 +192,11 @@ def _is_whole(sharding: TensorSharding) -> bool:
 
 
 def _warn_of_uneven(
-    value: EntryValue, old: TensorSharding, new: TensorSharding, sink: Sink
+    value: EntryValue,
+    place: SourceLocation | None,
+    old: TensorSharding,
+    new: TensorSharding,
+    sink: Sink,
 ) -> None:
     if not value.is_tensor:
         return
@@ -199,6 +206,7 @@ def _warn_of_uneven(
                 "uneven-rewritten",
                 f"{value}, dimension {dimension}: {size} elements into {pieces} pieces is "
                 f"uneven, and Shardy makes {new.dims_text()} of {old.dims_text()}",
+                location=place,
                 path=value.path,
                 help=f"{sizes_that_fit(size, pieces)}, or drop an axis",
             )

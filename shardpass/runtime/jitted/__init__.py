@@ -32,6 +32,7 @@ because the same arguments arrived on the mesh.
 ``placing``    arguments that lie elsewhere
 ``function``   what ``shardpass.jit`` returns
 ``ahead``      the same ahead of its calls: traced, lowered, compiled, reported
+``export``     as a file that plain JAX loads, with the plan in it
 ``pjit``       the same under its old name
 ``constrain``  constraints on values inside, by spec or by the name that rules have for them
 ``telling``    warnings and reports for the user
@@ -40,6 +41,7 @@ because the same arguments arrived on the mesh.
 
 from shardpass.runtime.jitted.ahead import Compiled, Lowered, Traced
 from shardpass.runtime.jitted.constrain import constrain
+from shardpass.runtime.jitted.export import export
 from shardpass.runtime.jitted.function import JitFunction, jit
 from shardpass.runtime.jitted.pjit import PjitFunction, pjit
 
@@ -50,6 +52,7 @@ __all__ = [
     "PjitFunction",
     "Traced",
     "constrain",
+    "export",
     "jit",
     "pjit",
 ]

@@ -111,9 +111,12 @@ class Form:
                     help="go on with the result that took its place, or do not donate it",
                 ) from error
 
-    def trace(self, *args: Any) -> Any:
-        """The ``jax.stages.Traced`` of a call, whose arguments may be shapes."""
-        return self._apply(lambda program, given: program.call.trace(*given), args)
+    def apply(self, do: Callable[[Any, tuple[Any, ...]], Any], args: tuple[Any, ...]) -> Any:
+        """What ``do`` makes of the ``jax.jit`` of the right plan, and of ``args`` in their places.
+
+        The arguments may be shapes.
+        """
+        return self._apply(lambda program, given: do(program.call, given), args)
 
     def _apply(
         self,

@@ -52,8 +52,8 @@ class JitFunction:
 
     def trace(self, /, *args: Any, **kwargs: Any) -> Traced:
         """Trace it for arguments of those kinds; shapes will do."""
-        form, args = self._arranged(args, kwargs)
-        return Traced(form.trace(*args), self._settings.policy.has_devices)
+        found = self.apply(lambda program, given: program.trace(*given), args, kwargs)
+        return Traced(found, self._settings.policy.has_devices)
 
     def lower(self, /, *args: Any, **kwargs: Any) -> Lowered:
         """Lower it for arguments of those kinds; shapes will do."""
@@ -66,6 +66,18 @@ class JitFunction:
     def clear_cache(self) -> None:
         """Forget every plan and every compiled program."""
         self._forms.clear()
+
+    def apply(
+        self,
+        do: Callable[[Any, tuple[Any, ...]], Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """What ``do`` makes of the ``jax.jit`` that a call goes to, and of all its arguments by
+        position: those with a name stand behind the others, in alphabetical order.
+        """
+        form, args = self._arranged(args, kwargs)
+        return form.apply(do, args)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """As a method: with the instance for the first argument."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -30,6 +31,7 @@ from shardpass.runtime.jitted.decisions import (
     bound,
     numbered,
     read_numbers,
+    unnumbered,
     with_notes,
 )
 from shardpass.runtime.jitted.policy import Policy
@@ -37,6 +39,9 @@ from shardpass.runtime.jitted.policy import Policy
 #: A program as JAX lowers it, with the user's names for its arguments.
 Relower = Callable[[Any], Any]
 Placed = jax.sharding.Sharding | None
+
+#: More kinds of ops than anybody reads of in a warning.
+_MOST_NAMES: Final = 4
 
 _SETTLE: Final = "change the rule, or reshard the value, or place it on a mesh of Auto axes"
 
@@ -140,8 +145,10 @@ def derive(traced: Any, policy: Policy, given: Given, relower: Relower | None = 
         lowered = load(relower(numbered(traced.jaxpr))).clone()
         read_numbers(lowered)
         steps = with_notes(steps, notes)
+        before = unnumbered(lowered)
     else:
         lowered = load(traced.lower())
+        before = None
     result = run_pipeline(lowered, steps, **policy.given)
     module = result.module
     _check_arguments(module)
@@ -162,6 +169,8 @@ def derive(traced: Any, policy: Policy, given: Given, relower: Relower | None = 
             module.results, result_attributes(main), given.fixed.results, _ranks(traced.out_avals)
         ),
     )
+    if before is not None:
+        diagnostics += _rewritten(unnumbered(module) - before)
     program = traced.jaxpr
     if notes.noted:
         program = bound(program, reader.decisions(notes.noted))
@@ -240,6 +249,21 @@ def _refuse_useless(policy: Policy, diagnostics: Iterable[Diagnostic]) -> None:
             help="a path is spelt like state.params.fc.kernel: the argument's name, then the keys; "
             "fn.lower(...).report() shows them all",
         )
+
+
+def _rewritten(added: Counter[str]) -> list[Diagnostic]:
+    if not added:
+        return []
+    shown = ", ".join(f"{count} {name}" for name, count in added.most_common(_MOST_NAMES))
+    return [
+        Diagnostic(
+            Severity.WARNING,
+            "not-bound",
+            f"the pipeline adds ops to the program ({shown}), and shardpass.jit binds layouts "
+            "alone: the function is compiled as it was traced",
+            help="a pass for shardpass.jit says what it decides by sdy.sharding_constraint",
+        )
+    ]
 
 
 def _used(policy: Policy, diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:

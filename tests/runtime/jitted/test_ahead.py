@@ -32,6 +32,7 @@ class TestOnDevices:
             ("batch.x", '[{"data"}, {}]', (4, 16)),
             ("batch.y", '[{"data"}, {}]', (4, 4)),
         ]
+        assert ' params.up    16x32xf32  [{}, {"model"}]  16x8   2.0 KiB       512 B' in str(report)
         compiled = lowered.compile().report().compiled
         assert compiled is not None
         assert {row.kind for row in compiled.collectives.rows} == {"all-reduce"}

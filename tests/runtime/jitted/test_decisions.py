@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -157,6 +158,44 @@ class TestPasses:
         same(jitted(x), 2 * np.exp(x))
         on_exponentials = [c for c in constraints(jitted.trace(x).jaxpr.jaxpr) if c[0] == "exp"]
         assert on_exponentials == [("exp", PartitionSpec("model"))]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NegateTwice(Pass):
+    """Put two negations behind every exponential."""
+
+    name: ClassVar[str] = "acme-negate-twice"
+
+    def run(self, root: ir.Operation, sink: Sink) -> None:
+        """Rewrite."""
+        for op in collect(root, stablehlo.ExpOp):
+            with op.location, ir.InsertionPoint.after(op):
+                first = stablehlo.NegOp(op.result)
+                second = stablehlo.NegOp(first.result)
+            op.result.replace_all_uses_except(second.result, first.operation)
+
+
+class TestPassesThatRewrite:
+    def test_it_is_said_that_they_are_not_bound(self):
+        f = shardpass.jit(
+            jnp.exp,
+            mesh=mesh_of(),
+            rules=[("^x$", PartitionSpec("data"))],
+            pipeline=["sp-annotate", NegateTwice(), "sp-propagate"],
+        )
+        x = np.arange(8, dtype=np.float32)
+        with pytest.warns(UserWarning, match=r"adds ops to the program \(2 stablehlo.negate\)"):
+            same(f(x), np.exp(x))
+
+    def test_passes_that_only_constrain_are_not_told_of(self):
+        f = shardpass.jit(
+            forward,
+            mesh=mesh_of(),
+            rules=RULES,
+            pipeline=["sp-annotate", "sp-verify", "sp-propagate", "sp-explicit-collectives"],
+        )
+        with warnings.catch_warnings(action="error"):
+            f(parameters()["up"] * 0.1, batch()["x"])
 
 
 class TestRewriting:
