@@ -72,7 +72,10 @@ def names_for(call: Call) -> Names:
         hidden = [name for name in seen if adapter.hides(name)]
         if not hidden or adapter.module not in sys.modules:
             continue
-        found = dict(_told(adapter))
+        try:
+            found = dict(_told(adapter))
+        except Exception:  # A library of another version: a name less is no reason not to compile.
+            found = {}
         by_raw = {name: found[name] for name in hidden if name in found}
         left = tuple(name for name in hidden if name not in found)
         return Names(by_raw, adapter.source if by_raw else None, left)

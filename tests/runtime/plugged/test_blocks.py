@@ -7,8 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import NamedSharding, SingleDeviceSharding
-from runtime.fresh import run_python
-from runtime.plugged.programs import (
+
+import shardpass
+from shardpass import P, ShardingError
+from shardpass.compat import jit_lowering
+from shardpass.runtime.plugged import Plugin, Why
+from tests.runtime.fresh import run_python
+from tests.runtime.plugged.programs import (
     MESH,
     RULES,
     counted,
@@ -18,11 +23,6 @@ from runtime.plugged.programs import (
     new_weights,
     numbers,
 )
-
-import shardpass
-from shardpass import P, ShardingError
-from shardpass.compat import jit_lowering
-from shardpass.runtime.plugged import Plugin, Why
 
 X = numbers(8, 16)
 ROWS = [("^x$", P("data"))]

@@ -7,7 +7,10 @@ import jax
 import numpy as np
 import pytest
 from jax.sharding import NamedSharding
-from runtime.plugged.programs import (
+
+import shardpass
+from shardpass import P
+from tests.runtime.plugged.programs import (
     MESH,
     RULES,
     jax_mesh,
@@ -16,9 +19,6 @@ from runtime.plugged.programs import (
     new_weights,
     train_step,
 )
-
-import shardpass
-from shardpass import P
 
 SHAPES = jax.tree.map(
     lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), (new_weights(), new_batch())

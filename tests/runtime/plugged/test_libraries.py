@@ -1,17 +1,16 @@
 """Functions under ``flax.nnx.jit`` and ``equinox.filter_jit``: rules by the user's own paths."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
-from runtime.plugged.programs import MESH, counted, new_batch
+from flax import nnx
 
 import shardpass
 from shardpass import P
-
-nnx = pytest.importorskip("flax.nnx")
-optax = pytest.importorskip("optax")
-eqx = pytest.importorskip("equinox")
+from tests.runtime.plugged.programs import MESH, counted, new_batch
 
 RULES = [
     ("^batch$", P("data")),
@@ -173,3 +172,16 @@ def test_names_that_nobody_can_tell():
     (row,) = plugged.report().compiled
     assert row.hidden_paths == ("dynamic_nodonate['first'][0]",)
     assert "rules by path do not see 1 name: dynamic_nodonate['first'][0]" in str(plugged.report())
+
+
+def test_a_library_that_has_changed(monkeypatch):
+    """Its names stay, the report says so, and the function compiles all the same."""
+    monkeypatch.delattr(nnx, "split_context")
+    layer = nnx.Linear(16, 8, rngs=nnx.Rngs(0))
+    expected = layer(new_batch())
+    with shardpass.plugin(mesh=MESH, rules=[("^x$", P("data"))]) as plugged:
+        result = nnx.jit(lambda layer, x: layer(x))(layer, new_batch())
+    np.testing.assert_allclose(result, expected, rtol=1e-5)
+    (row,) = plugged.report().compiled
+    assert row.paths_from is None
+    assert row.hidden_paths == ("layer.states[0][0]", "layer.states[0][1]")

@@ -11,7 +11,11 @@ import pytest
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 from jax.sharding import AxisType, NamedSharding
-from runtime.plugged.programs import (
+
+import shardpass
+from shardpass import P, ShardingError
+from shardpass.mlir import collect
+from tests.runtime.plugged.programs import (
     MESH,
     RULES,
     jax_mesh,
@@ -21,10 +25,6 @@ from runtime.plugged.programs import (
     numbers,
     on,
 )
-
-import shardpass
-from shardpass import P, ShardingError
-from shardpass.mlir import collect
 
 X = numbers(8, 16)
 W = numbers(16, 32) / 100
