@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from shardpass.compat.jit_cache import known_calls
 from shardpass.diagnostics import Severity, ShardingError
+from shardpass.partition_rules import PartitionRules
 from shardpass.report import build_report
 from shardpass.runtime.jitted.ahead import Lowered, Traced
 from shardpass.runtime.jitted.form import Form
@@ -19,14 +21,35 @@ from shardpass.runtime.jitted.signature import Chosen, Names, Numbers
 from shardpass.runtime.jitted.telling import show
 
 
+@dataclass(frozen=True, eq=False)
+class Family:
+    """One function under all the rules that it was asked for with.
+
+    Attributes:
+      made: makes it, from rules.
+      known: what was made, by rules.
+    """
+
+    made: Callable[[PartitionRules | None, Family], JitFunction]
+    known: dict[PartitionRules | None, JitFunction] = field(default_factory=dict)
+
+    def under(self, rules: PartitionRules | None) -> JitFunction:
+        """The function under ``rules``."""
+        found = self.known.get(rules)
+        if found is None:
+            found = self.known[rules] = self.made(rules, self)
+        return found
+
+
 class JitFunction:
     """A function that is compiled by ``jax.jit`` with the shardings of a plan.
 
     It is called, and transformed, as what ``jax.jit`` returns.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, family: Family) -> None:
         self._settings = settings
+        self._family = family
         self._forms: dict[Any, Form] = {}
         functools.update_wrapper(self, settings.function)
 
@@ -62,6 +85,17 @@ class JitFunction:
     def eval_shape(self, /, *args: Any, **kwargs: Any) -> Any:
         """The kinds of its results; see ``jax.eval_shape``."""
         return self.trace(*args, **kwargs).out_info
+
+    def with_rules(self, rules: Any) -> JitFunction:
+        """The same function under other rules.
+
+        Asked again for rules of the same content it is the same object, with all that it has
+        compiled, so that rules may change from step to step and back.
+
+        Raises:
+          ShardingError: what is wrong with the rules.
+        """
+        return self._family.under(self._settings.policy.read(rules))
 
     def clear_cache(self) -> None:
         """Forget every plan and every compiled program."""
@@ -149,22 +183,31 @@ def jit(
             "abstract-type",
             f"jit takes a function, not {function!r} of type {type(function).__name__}",
         )
-    policy = Policy.of(mesh, rules, pipeline)
     options = {"keep_unused": keep_unused, "inline": inline, "compiler_options": compiler_options}
-    settings = Settings(
-        function,
-        policy,
-        Plans(policy),
-        Plans(policy.by_rules_alone()),
-        fixed(in_shardings, policy, "in_shardings"),
-        fixed(out_shardings, policy, "out_shardings"),
-        Chosen.of(function, static_argnums, static_argnames, "static_argnames"),
-        Chosen.of(function, donate_argnums, donate_argnames, "donate_argnames"),
-        pipeline is not None,
-        options,
-        lambda plan: _tell(settings, plan, report),
-    )
-    return JitFunction(settings)
+    wanted = Policy.of(mesh, rules, pipeline)
+    static = Chosen.of(function, static_argnums, static_argnames, "static_argnames")
+    donated = Chosen.of(function, donate_argnums, donate_argnames, "donate_argnames")
+    placed_in = fixed(in_shardings, wanted, "in_shardings")
+    placed_out = fixed(out_shardings, wanted, "out_shardings")
+
+    def made(rules: PartitionRules | None, family: Family) -> JitFunction:
+        policy = Policy.of(wanted.mesh, rules, pipeline)
+        settings = Settings(
+            function,
+            policy,
+            Plans(policy),
+            Plans(policy.by_rules_alone()),
+            placed_in,
+            placed_out,
+            static,
+            donated,
+            pipeline is not None,
+            options,
+            lambda plan: _tell(settings, plan, report),
+        )
+        return JitFunction(settings, family)
+
+    return Family(made).under(wanted.rules)
 
 
 def _tell(settings: Settings, plan: Plan, report: bool) -> None:

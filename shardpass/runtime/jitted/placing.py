@@ -41,6 +41,11 @@ class Misplaced:
             size *= extent
         return size * sum(held.get(device) != index for device, index in wanted.items())
 
+    @property
+    def is_near(self) -> bool:
+        """Whether it lies on the devices of the target, in their order."""
+        return device_assignment(self.array.sharding) == device_assignment(self.target)
+
     def warning(self, path: str) -> str:
         """What to say of it, where ``path`` is the argument's."""
         return str(

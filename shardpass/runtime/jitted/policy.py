@@ -58,10 +58,18 @@ class Policy:
             ``bad-pipeline``, ``unknown-pass``, ``bad-option``.
         """
         held = jax_mesh(mesh)
-        found = None if rules is None else PartitionRules.of(rules, mesh=as_mesh_shape(held))
+        found = _read(rules, held)
         if pipeline is None:
             pipeline = [Annotate, Propagate] if found else [Propagate]
         return cls(held, found, tuple(build(pipeline)))
+
+    def read(self, rules: Any) -> PartitionRules | None:
+        """Other rules over the same mesh.
+
+        Raises:
+          ShardingError: every fault of theirs.
+        """
+        return _read(rules, self.mesh)
 
     def by_rules_alone(self) -> Policy:
         """The same without propagation and passes of the user's."""
@@ -106,6 +114,10 @@ class Policy:
 #: The policy of the function of ``shardpass.jit`` that is being traced. JAX takes it into the keys
 #: of its caches.
 current_policy: Final = jax.make_user_context(None)
+
+
+def _read(rules: Any, mesh: JaxMesh) -> PartitionRules | None:
+    return None if rules is None else PartitionRules.of(rules, mesh=as_mesh_shape(mesh))
 
 
 def jax_mesh(mesh: Any) -> JaxMesh:

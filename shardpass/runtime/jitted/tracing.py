@@ -58,6 +58,15 @@ class Tracing:
         """Those of ``args`` that are not static."""
         return tuple(arg for place, arg in enumerate(args) if place not in self._static)
 
+    def shapes(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """``args`` without values, and without places but for those that are in their types."""
+        return tuple(
+            arg
+            if place in self._static
+            else jax.tree.map(lambda leaf: _shape(leaf, typed(leaf)), arg)
+            for place, arg in enumerate(args)
+        )
+
     def run(self, boundary: Boundary, args: tuple[Any, ...]) -> Any:
         """Find the plan for ``args``, and trace the user's program between its constraints.
 
@@ -96,13 +105,10 @@ class Tracing:
         """
         mesh = jax.sharding.get_abstract_mesh()
         by_rules = self._by_rules(args, leaves)
+        told = zip(by_rules.boundary.arguments, by_rules.paths, strict=True)
         places = [
-            None
-            if place is None
-            else inside_manual(place, mesh, manual, f'argument {n} ("{path}")')
-            for n, (place, path) in enumerate(
-                zip(by_rules.boundary.arguments, by_rules.paths, strict=True)
-            )
+            place and inside_manual(place, mesh, manual, f'argument {number} ("{path}")')
+            for number, (place, path) in enumerate(told)
         ]
         placed = iter(
             leaf if place is None else jax.lax.with_sharding_constraint(leaf, place)
@@ -217,18 +223,10 @@ class Tracing:
 
     def _fixed(self, args: tuple[Any, ...]) -> tuple[Placed, ...]:
         """What the user has fixed, for each leaf of the dynamic arguments."""
-        by_place = tuple(
-            arg for place, arg in enumerate(args[: self._count]) if place not in self._static
-        )
-        by_name = [
-            arg
-            for place, arg in enumerate(args[self._count :], self._count)
-            if place not in self._static
-        ]
-        return (
-            *_broadcast(self._settings.in_shardings, by_place, "in_shardings"),
-            *[None] * len(jax.tree.leaves(by_name)),
-        )
+        by_place = self.dynamic(args[: self._count])
+        fixed = _broadcast(self._settings.in_shardings, by_place, "in_shardings")
+        others = len(jax.tree.leaves(self.dynamic(args))) - len(fixed)
+        return fixed + (None,) * others
 
     def _say_that_nothing_is_run(self) -> None:
         settings = self._settings

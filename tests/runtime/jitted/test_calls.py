@@ -17,6 +17,7 @@ import shardpass
 from tests.runtime.jitted.steps import (
     RULES,
     batch,
+    events,
     mesh_of,
     parameters,
     placed,
@@ -271,6 +272,22 @@ class TestWhereArgumentsLie:
                 f(jax.device_put(np.arange(8, dtype=np.float32), placed("data"))), np.arange(8) * 2
             )
 
+    def test_what_is_moved_each_time_is_moved_by_a_program_of_its_own(self):
+        ran: list[int] = []
+        f = shardpass.jit(
+            lambda x, y: (ran.append(1), x * 2 + y)[1],
+            mesh=mesh_of(),
+            rules=[("^x|y$", PartitionSpec("data"))],
+        )
+        x = np.arange(8, dtype=np.float32)
+        elsewhere, at_home = (jax.device_put(x, placed(axis)) for axis in ("model", "data"))
+        with warnings.catch_warnings(action="ignore"), events() as counted:
+            for arguments in [(elsewhere, at_home), (elsewhere, at_home), (elsewhere, x)] * 2:
+                same(f(*arguments), x * 3)
+            same(f(at_home, elsewhere), x * 3)
+            same(f(at_home, at_home), x * 3)
+        assert (len(ran), counted["compiled"]) == (1, 4)
+
     def test_from_one_device_and_from_some(self):
         f = shardpass.jit(lambda x: x * 2, mesh=mesh_of(), rules=[("^x$", PartitionSpec("data"))])
         x = np.arange(8, dtype=np.float32)
@@ -305,3 +322,26 @@ class TestKindsOfArguments:
         with jax.enable_x64(True):
             assert f(np.ones(4)).dtype == np.float64
         assert f(np.ones(4)).dtype == np.float32
+
+
+class TestOtherRules:
+    def test_they_may_change_from_step_to_step_and_back(self):
+        ran: list[int] = []
+
+        def f(x: Any) -> Any:
+            ran.append(1)
+            return x * 2
+
+        on_data = [("^x$", PartitionSpec("data"))]
+        first = shardpass.jit(f, mesh=mesh_of(), rules=on_data)
+        second = first.with_rules([("^x$", PartitionSpec("model"))])
+        assert second.with_rules(on_data) is first
+        x = np.arange(8, dtype=np.float32)
+        for function, axis in ((first, "data"), (second, "model"), (first, "data")):
+            assert spec_of(function(x)) == (axis,)
+        with events() as counted:
+            assert spec_of(second.with_rules(on_data)(x)) == ("data",)
+        assert (counted["compiled"], len(ran)) == (0, 2)
+        assert first.with_rules(None)(x).sharding.is_fully_replicated
+        with pytest.raises(shardpass.ShardingError, match='"nope" is not an axis'):
+            first.with_rules([("^x$", PartitionSpec("nope"))])
