@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from shardpass.runtime import export as export
     from shardpass.runtime import jit as jit
     from shardpass.runtime import pjit as pjit
+    from shardpass.runtime import plugin as plugin
     from shardpass.runtime import request_cpu_devices as request_cpu_devices
     from shardpass.runtime import run as run
     from shardpass.sharding import UNCONSTRAINED as UNCONSTRAINED
@@ -79,6 +80,7 @@ _LAYER_OF = {
     "load": "mlir",
     "make_mesh": "sharding",
     "pjit": "runtime",
+    "plugin": "runtime",
     "request_cpu_devices": "runtime",
     "run": "runtime",
     "run_pipeline": "passes",
@@ -116,6 +118,7 @@ __all__ = [
     "load",
     "make_mesh",
     "pjit",
+    "plugin",
     "request_cpu_devices",
     "run",
     "run_pipeline",

@@ -16,5 +16,7 @@ if _FLAG not in os.environ.get("XLA_FLAGS", ""):
 # Of the stack that JAX writes into locations, the frames of tests and of pytest. Those below are
 # pytest-xdist's, and one of them starts in column 0, which MLIR bytecode does not keep.
 os.environ["JAX_TRACEBACK_IN_LOCATIONS_LIMIT"] = "5"
-# A shell starts what it puts in the background deaf to interrupts, and that is inherited.
+# A shell starts what it puts in the background deaf to interrupts, nohup to hang-ups, and that is
+# inherited.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)

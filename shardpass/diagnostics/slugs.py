@@ -93,6 +93,8 @@ SLUGS: Final[dict[str, str]] = {
     "not-bound": "what a pass does beyond layouts, which shardpass.jit does not bind",
     "process-local": "an array on the devices of one process, where one on those of all is needed",
     "moved": "an argument that arrives in another place than the plan has for it",
+    "left-alone": "a function that plugin mode compiles without a plan, and why",
+    "unknown-jax": "a JAX whose inside is not as plugin mode knows it",
     # command line and tests
     "usage": "a command line that cannot be understood",
     "reproducer": "where a failure was put, with the command that repeats it",

@@ -9,6 +9,7 @@
 * :func:`request_cpu_devices` makes one CPU look like many devices, before JAX looks.
 
 * :func:`jit` is ``jax.jit`` with the passes inside; see :mod:`shardpass.runtime.jitted`.
+* :func:`plugin` has plain ``jax.jit`` run them; see :mod:`shardpass.runtime.plugged`.
 
 Importing this package imports neither jax nor XLA; its names are loaded when they are used.
 """
@@ -34,6 +35,7 @@ _HOMES = {
     "input_source": "inputs",
     "jit": "jitted",
     "pjit": "jitted",
+    "plugin": "plugged",
     "request_cpu_devices": "devices",
     "run": "running",
 }
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from shardpass.runtime.devices import devices_for, request_cpu_devices
     from shardpass.runtime.inputs import InputSource, input_source
     from shardpass.runtime.jitted import constrain, export, jit, pjit
+    from shardpass.runtime.plugged import plugin
     from shardpass.runtime.result import CheckResult, ResultRow
     from shardpass.runtime.running import RunResult, RunRow, run
 
@@ -64,6 +67,7 @@ __all__ = [
     "input_source",
     "jit",
     "pjit",
+    "plugin",
     "request_cpu_devices",
     "run",
 ]

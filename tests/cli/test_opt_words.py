@@ -156,6 +156,7 @@ def test_lines_that_end_as_on_windows(shardpass: Run, folder: Path) -> None:
     ],
 )
 def test_what_is_shown(word: str, wanted: str) -> None:
+    CliRunner().invoke(opt, ["-cse", "--help"])  # By itself, without the group that it is in.
     done = CliRunner().invoke(cli, ["opt", "-cse", word])
     assert (done.exit_code, wanted in done.stdout) == (0, True)
 

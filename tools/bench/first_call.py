@@ -11,7 +11,6 @@ import gc
 import os
 import statistics
 import sys
-import time
 import warnings
 from pathlib import Path
 from typing import Any

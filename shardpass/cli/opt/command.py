@@ -146,7 +146,9 @@ def _with_options(command: Command) -> Command:
 
 @click.command(
     cls=LikeMlirOpt,
-    context_settings={"ignore_unknown_options": True},
+    # click keeps the names of the help option from the first time that it is asked for them, which
+    # may be without the group that this command is in.
+    context_settings={"ignore_unknown_options": True, "help_option_names": ["-h", "--help"]},
     short_help="Run passes over a module, as compiler tests do.",
     epilog=example(
         "shardpass opt step.mlir --sp-strip --sp-annotate='rules=r.toml mesh=data=2,model=4'",

@@ -47,7 +47,12 @@ def open_sharding(sharding: jax.sharding.Sharding) -> jax.sharding.Sharding:
 
 def typed(value: Any) -> NamedSharding | None:
     """What the type of ``value`` says of its layout; ``None`` where it is open."""
-    sharding = _explicit(value)
+    return said_by(jax.typeof(value))
+
+
+def said_by(kind: Any) -> NamedSharding | None:
+    """What a type says of the layout of its values; ``None`` where it is open."""
+    sharding = _of_type(kind)
     if sharding is None:
         return None
     kinds = dict(zip(sharding.mesh.axis_names, sharding.mesh.axis_types, strict=True))
@@ -133,7 +138,11 @@ def _type_of(place: jax.sharding.Sharding | None, mesh: JaxMesh) -> NamedShardin
 
 
 def _explicit(value: Any) -> NamedSharding | None:
-    sharding = getattr(jax.typeof(value), "sharding", None)
+    return _of_type(jax.typeof(value))
+
+
+def _of_type(kind: Any) -> NamedSharding | None:
+    sharding = getattr(kind, "sharding", None)
     if isinstance(sharding, NamedSharding) and _has_explicit(sharding.mesh):
         return sharding
     return None

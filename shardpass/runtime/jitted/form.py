@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import jax
@@ -33,12 +33,17 @@ class _Program:
     Attributes:
       call: it.
       boundary: where its arguments and results lie.
-      paths: the names of its arguments, leaf by leaf; none before there is a plan.
+      trees: of its arguments and results; none before there is a plan.
+      paths: the names of its arguments, leaf by leaf.
+      loose: arguments, leaf by leaf, that it takes wherever they lie on its devices, and moves
+        itself: that is cheaper than moving them first.
     """
 
     call: Any
     boundary: Boundary
+    trees: tuple[Any, Any] | None = None
     paths: tuple[str, ...] = ()
+    loose: frozenset[int] = frozenset()
 
 
 class Form:
@@ -57,7 +62,7 @@ class Form:
         self._donated = settings.donated.places(count, names)
         self._programs: dict[Any, _Program] = {}
         #: Takes arguments wherever they lie, and ends in the plan for them.
-        self._open = _Program(self._jit(None, Boundary()), Boundary())
+        self._open = _Program(self._jit(Boundary()), Boundary())
         self._program = self._open
         #: Calls the function where nothing has to be done for it, at JAX's own speed. A
         #: ``ValueError`` may say that something has.
@@ -145,26 +150,44 @@ class Form:
                 # Their shapes or types may ask for another plan.
                 program, refusal = self._open, stopped
             else:
-                args = self._placed(program, args, elsewhere)
+                program, args = self._placed(program, args, elsewhere)
             stopped = None
         raise AssertionError("a plan does not hold still")
 
     def _switch(self, found: AnotherBoundaryError) -> _Program:
-        key = (found.plan.boundary, found.trees)
-        program = self._programs.get(key)
-        if program is None:
-            call = self._jit(found.trees, found.plan.boundary)
-            program = self._programs[key] = _Program(call, found.plan.boundary, found.plan.paths)
-            self._settings.on_plan(found.plan)
+        plan = found.plan
+        key = (plan.boundary, found.trees, frozenset())
+        if key not in self._programs:
+            call = self._jit(plan.boundary, found.trees)
+            self._programs[key] = _Program(call, plan.boundary, found.trees, plan.paths)
+            self._settings.on_plan(plan)
+        return self._use(self._programs[key])
+
+    def _loosened(self, program: _Program, places: Iterable[int]) -> _Program:
+        """``program`` for arguments that lie elsewhere on its devices at ``places``."""
+        loose = program.loose.union(places)
+        key = (program.boundary, program.trees, loose)
+        if key not in self._programs:
+            call = self._jit(program.boundary, program.trees, loose)
+            self._programs[key] = replace(program, call=call, loose=loose)
+        return self._use(self._programs[key])
+
+    def _use(self, program: _Program) -> _Program:
         self._program = program
         self.current = self.program = program.call
         self.checked_calls = known_calls(program.call)
         return program
 
-    def _jit(self, trees: tuple[Any, Any] | None, boundary: Boundary) -> Any:
+    def _jit(
+        self,
+        boundary: Boundary,
+        trees: tuple[Any, Any] | None = None,
+        loose: frozenset[int] = frozenset(),
+    ) -> Any:
         options = dict(self._settings.options)
         if trees is not None:
-            options["in_shardings"] = jax.tree.unflatten(trees[0], boundary.arguments)
+            arguments = [None if n in loose else a for n, a in enumerate(boundary.arguments)]
+            options["in_shardings"] = jax.tree.unflatten(trees[0], arguments)
             options["out_shardings"] = jax.tree.unflatten(trees[1], boundary.results)
 
         @functools.wraps(self._settings.function)
@@ -191,36 +214,45 @@ class Form:
         elsewhere = self._misplaced(self._program, args)
         if any(typed(one.array) for one in elsewhere):
             return self._apply(_call, args)
-        return self._program.call(*self._placed(self._program, args, elsewhere))
+        program, args = self._placed(self._program, args, elsewhere)
+        return program.call(*args)
 
     def _misplaced(self, program: _Program, args: tuple[Any, ...]) -> list[Misplaced]:
         leaves = jax.tree.leaves(self._tracing.dynamic(args))
         targets = program.boundary.arguments
-        return list(misplaced(leaves, targets)) if len(leaves) == len(targets) else []
+        found = misplaced(leaves, targets) if len(leaves) == len(targets) else ()
+        return [one for one in found if one.place not in program.loose or not one.is_near]
 
     def _placed(
         self, program: _Program, args: tuple[Any, ...], elsewhere: Sequence[Misplaced]
-    ) -> tuple[Any, ...]:
-        """``args`` with those ``elsewhere`` where ``program`` takes them."""
+    ) -> tuple[_Program, tuple[Any, ...]]:
+        """A program and ``args`` where it takes them, which are not where ``program`` does."""
         if not elsewhere:
-            return args
-        self.current = self._call_placed
+            return program, args
         dynamic = [place for place in range(len(args)) if place not in self._static]
         leaves, tree = jax.tree.flatten(self._tracing.dynamic(args))
         donated = [
             place in self._donated for place in dynamic for _ in jax.tree.leaves(args[place])
         ]
+        near: list[int] = []
         for one in elsewhere:
             path = program.paths[one.place]
             one.refuse(path)
             if one.moves:
                 say = self._settings.say_once
                 say(("moved", path), lambda one=one, path=path: one.warning(path))
-            leaves[one.place] = one.placed(donated=donated[one.place])
+            if one.is_near and not donated[one.place]:
+                near.append(one.place)
+            else:
+                leaves[one.place] = one.placed(donated=donated[one.place])
+        if near:
+            program = self._loosened(program, near)
+        if len(near) < len(elsewhere):
+            self.current = self._call_placed
         placed = list(args)
         for place, arg in zip(dynamic, jax.tree.unflatten(tree, leaves), strict=True):
             placed[place] = arg
-        return tuple(placed)
+        return program, tuple(placed)
 
 
 def _call(program: _Program, args: tuple[Any, ...]) -> Any:

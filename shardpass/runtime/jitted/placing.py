@@ -56,6 +56,13 @@ class Misplaced:
             size *= extent
         return size * sum(held.get(device) != index for device, index in wanted.items())
 
+    @property
+    def is_near(self) -> bool:
+        """Whether it lies on the devices of the target, in their order."""
+        if not isinstance(self.array, jax.Array):
+            return False
+        return device_assignment(self.array.sharding) == device_assignment(self.target)
+
     def warning(self, path: str) -> str:
         """What to say of it if it moves, where ``path`` is the argument's."""
         return str(

@@ -156,7 +156,7 @@ def derive(traced: Any, policy: Policy, given: Given, relower: Relower | None = 
     arguments = module.arguments[len(module.arguments) - len(given.arguments) :]
     paths = tuple(value.path for value in arguments)
     diagnostics = _settled(_used(policy, result.diagnostics), given, paths)
-    reader = _Reader(policy, Shardings(module.root), with_types=given.has_types)
+    reader = Reader(policy, Shardings(module.root), with_types=given.has_types)
     main = module.main
     boundary = Boundary(
         reader.boundary(
@@ -309,7 +309,7 @@ def _conflict(kept: Diagnostic) -> Diagnostic:
     )
 
 
-class _Reader:
+class Reader:
     """The annotations of an entry function as named shardings on the policy's mesh."""
 
     def __init__(self, policy: Policy, shardings: Shardings, *, with_types: bool) -> None:
@@ -325,6 +325,7 @@ class _Reader:
         given: Sequence[Placed],
         ranks: Sequence[int],
     ) -> tuple[Placed, ...]:
+        """Where arguments or results lie, one by one; ``given`` is what is settled of them."""
         return tuple(
             own or self._named(value, entries, rank)
             for value, entries, own, rank in zip(values, attributes, given, ranks, strict=True)

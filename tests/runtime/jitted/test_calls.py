@@ -272,6 +272,22 @@ class TestWhereArgumentsLie:
                 f(jax.device_put(np.arange(8, dtype=np.float32), placed("data"))), np.arange(8) * 2
             )
 
+    def test_what_is_moved_each_time_is_moved_by_a_program_of_its_own(self):
+        ran: list[int] = []
+        f = shardpass.jit(
+            lambda x, y: (ran.append(1), x * 2 + y)[1],
+            mesh=mesh_of(),
+            rules=[("^x|y$", PartitionSpec("data"))],
+        )
+        x = np.arange(8, dtype=np.float32)
+        elsewhere, at_home = (jax.device_put(x, placed(axis)) for axis in ("model", "data"))
+        with warnings.catch_warnings(action="ignore"), events() as counted:
+            for arguments in [(elsewhere, at_home), (elsewhere, at_home), (elsewhere, x)] * 2:
+                same(f(*arguments), x * 3)
+            same(f(at_home, elsewhere), x * 3)
+            same(f(at_home, at_home), x * 3)
+        assert (len(ran), counted["compiled"]) == (1, 4)
+
     def test_from_one_device_and_from_some(self):
         f = shardpass.jit(lambda x: x * 2, mesh=mesh_of(), rules=[("^x$", PartitionSpec("data"))])
         x = np.arange(8, dtype=np.float32)
