@@ -26,7 +26,7 @@ _WORD = re.compile(
     r"(?P<word>[A-Za-z][A-Za-z_-]*?(?:-COUNT-\d+)?)"
     r"(?P<literal>\{[A-Z]+\})?(?:(?P<colon>\s*:)|(?=[^\w-]|$))"
 )
-_EXPECTED = re.compile(r"(?P<word>\bexp\w*-(?:err|warn|rem|note)\w*(?:-re)?)(?P<rest>.*)$")
+_EXPECTED = re.compile(r"(?P<word>\bexp\w*-\w+(?:-re)?)(?P<rest>.*)$")
 _EXPECTED_FORM = re.compile(r"\s*(@([+-]\d+|above|below|unknown))?\s*\{\{.*\}\}\s*$")
 _SEVERITIES = ("error", "warning", "remark", "note")
 _VERIFIES = re.compile(r"(?<![\w-])--?verify-diagnostics\b")
@@ -164,7 +164,12 @@ def _condition_fault(comment: str) -> str | None:
 
 def _expectation_fault(found: re.Match[str], verified: bool) -> str | None:
     word = found["word"]
-    if word.removesuffix("-re") not in {f"expected-{each}" for each in _SEVERITIES}:
+    first, _, severity = word.removesuffix("-re").partition("-")
+    if (first, severity) not in {("expected", each) for each in _SEVERITIES}:
+        is_near = difflib.get_close_matches(first, ["expected"], 1, cutoff=0.7)
+        is_near = is_near and difflib.get_close_matches(severity, _SEVERITIES, 1, cutoff=0.7)
+        if not is_near:
+            return None
         return f"{word}: not read; write expected-error, -warning, -remark or -note"
     if not _EXPECTED_FORM.match(found["rest"]):
         return f"{word}: not of the form `{word} @+1 {{{{text}}}}`"

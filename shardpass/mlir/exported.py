@@ -31,6 +31,7 @@ from shardpass.compat import exporting
 from shardpass.diagnostics import Diagnostic, Severity, ShardingError
 from shardpass.mlir import exported_file, portable
 from shardpass.mlir.attributes import num_partitions
+from shardpass.mlir.collectives import COLLECTIVES
 from shardpass.mlir.entry import (
     EntryValue,
     arguments_of,
@@ -41,6 +42,8 @@ from shardpass.mlir.entry import (
 from shardpass.mlir.exported_pytrees import deserialized, stand_ins
 from shardpass.mlir.exported_shardings import Named, bind
 from shardpass.mlir.for_xla import prepare_for_xla
+from shardpass.mlir.locations import locate
+from shardpass.mlir.walk import operations
 
 #: What ``jax.export`` needs to read and write its files, and does not bring.
 _FLATBUFFERS: Final = "flatbuffers"
@@ -95,6 +98,7 @@ class Container:
         root = program.operation
         present_as_main(root)
         prepare_for_xla(root)
+        self._refuse_collectives(root)
         function = entry_function(root)
         kept = before.module_kept_var_idx
         # In front there may be the index of a platform, and a token for each ordered effect.
@@ -123,6 +127,17 @@ class Container:
             results=of_results,
             gradient=self._gradient(before, devices, of_arguments, of_results, warn),
         )
+
+    def _refuse_collectives(self, root: ir.Operation) -> None:
+        found = next((op for op in operations(root) if isinstance(op, COLLECTIVES)), None)
+        if found is not None:
+            raise ShardingError(
+                "not-expressible",
+                f"Shardy's collectives ({found.operation.name}) are for reading, and XLA takes "
+                f"none: nobody could call {self.name}",
+                help="write it without sp-explicit-collectives, or as --emit=text",
+                location=locate(found),
+            )
 
     def _portable(self, program: ir.Module) -> bytes:
         """``program`` for JAX, or for the newest StableHLO where it holds what only that has."""

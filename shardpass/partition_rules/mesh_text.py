@@ -18,6 +18,9 @@ def parse_mesh(text: str) -> MeshShape:
       ShardingError: ``bad-mesh``, with a caret, and what ``MeshShape`` itself refuses.
     """
     axes: list[tuple[str, int]] = []
+    # mlir-opt takes a value in braces, too; inside a pipeline's braces they keep commas together.
+    braced = re.fullmatch(r"\{([^{}]*)\}", text)
+    text = braced[1] if braced else text
     offset = 0
     while offset < len(text):
         found = _AXIS.match(text, offset)

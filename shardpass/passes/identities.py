@@ -12,6 +12,8 @@ from typing import Final
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy, stablehlo
 
+from shardpass.mlir.collectives import COLLECTIVES as COLLECTIVES
+
 #: GSPMD's constraint.
 SHARDING_CALL: Final = "Sharding"
 #: GSPMD's borders of a manual region.
@@ -21,17 +23,6 @@ MANUAL_CALLS: Final = frozenset({ENTER_MANUAL, LEAVE_MANUAL})
 
 #: Ops with one operand, one result of the same type, and the target under ``sharding``.
 CONSTRAINTS: Final = (sdy.ShardingConstraintOp, sdy.ReshardOp)
-#: Ops with one operand, one result of the same type, and the target under ``out_sharding``.
-COLLECTIVES: Final = (
-    sdy.AllGatherOp,
-    sdy.AllReduceOp,
-    sdy.AllSliceOp,
-    sdy.AllToAllOp,
-    sdy.CollectivePermuteOp,
-    sdy.ReduceScatterOp,
-    sdy.ReplicatedToUnreducedOp,
-    sdy.ShardedToUnreducedOp,
-)
 #: Ops with one operand and one result of the same type that ask for nothing: what a data flow edge
 #: carries, propagation has found.
 MARKS: Final = (sdy.PropagationBarrierOp, sdy.DataFlowEdgeOp, sdy.FuncDataFlowEdgeOp)

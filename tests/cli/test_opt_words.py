@@ -161,6 +161,23 @@ def test_what_is_shown(word: str, wanted: str) -> None:
     assert (done.exit_code, wanted in done.stdout) == (0, True)
 
 
+@pytest.mark.parametrize(
+    "word",
+    [
+        "--sp-name-axes={mesh=a=2}",
+        "--sp-name-axes={mesh={a=2}}",
+        "--sp-name-axes=mesh={a=2}",
+        "--sp-name-axes=mesh=a=2",
+    ],
+)
+def test_options_in_the_braces_of_a_pipeline(word: str, shardpass: Run, folder: Path) -> None:
+    text = 'sdy.mesh @mesh = <["x"=2]>\nfunc.func @f() { return }\n'
+    (folder / "braces.mlir").write_text(text)
+    done = shardpass("opt", "braces.mlir", word)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert 'sdy.mesh @mesh = <["a"=2]>' in done.stdout
+
+
 def test_a_misspelt_pass_with_one_dash(shardpass: Run) -> None:
     done = shardpass("opt", "-canonicalise", "t.mlir")
     assert (done.returncode, done.stderr) == (

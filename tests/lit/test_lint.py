@@ -77,6 +77,8 @@ def test_a_clean_file_has_no_faults():
         ("// expeced-error {{x}}", "expeced-error: not read; write expected-error"),
         ("// expected-hint {{x}}", None),
         ("// expected-errors {{x}}", "expected-errors: not read; write expected-error"),
+        ("// expected-eror {{x}}", "expected-eror: not read; write expected-error"),
+        ("// expected-wanring@+1 {{x}}", "expected-wanring: not read; write expected-error"),
         ("// expected-error @+1 x", "expected-error: not of the form"),
         ("// expected-error @next {{x}}", "expected-error: not of the form"),
     ],

@@ -352,6 +352,14 @@ def test_a_module_that_was_none() -> None:
     assert "came as MLIR text" in str(refused(load(exported()).text()))
 
 
+def test_collectives_for_reading_are_refused(file: bytes) -> None:
+    """A file with them would load, and fail in XLA when it is called."""
+    shown = sharded(file, "sp-annotate,sp-propagate,sp-explicit-collectives")
+    with pytest.raises(ShardingError, match=r"Shardy's collectives \(sdy\.\w+\) are for reading"):
+        shown.to_bytes("exported")
+    assert b"sdy.all_reduce" in shown.to_bytes("text")
+
+
 def test_another_signature(file: bytes) -> None:
     module = load(file, name="step.exported")
     for text, said in (

@@ -148,11 +148,16 @@ def files_and_passes(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _as_text(flag: str) -> str:
-    """``--sp-annotate=rules=r.toml`` -> ``sp-annotate{rules=r.toml}``."""
+    """``--sp-annotate=rules=r.toml`` -> ``sp-annotate{rules=r.toml}``.
+
+    The options may come in the braces that they have in a pipeline.
+    """
     found = _LONG.fullmatch(flag)
     if not found:
         raise click.UsageError(f"no such option: {flag}")
     name, options = found.groups()
     if name in _NOT_FROM_PYTHON:
         raise click.UsageError(f"--{name} of mlir-opt cannot be asked for from Python")
-    return name if options is None else f"{name}{{{options}}}"
+    if options is None:
+        return name
+    return f"{name}{options}" if re.fullmatch(r"\{.*\}", options) else f"{name}{{{options}}}"
