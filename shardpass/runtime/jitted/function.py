@@ -153,8 +153,8 @@ def jit(
 
     Args:
       function: the function; without it, a decorator is returned.
-      mesh: a mesh of JAX's or ours, or a mapping from axis name to size, which stands for the
-        devices of this process with ``Auto`` axes.
+      mesh: a mesh of JAX's or ours, or a mapping from axis name to size, which stands for one of
+        JAX's devices, those of all processes, with ``Auto`` axes.
       rules: a list of ``(regex, PartitionSpec)``, a ``PartitionRules``, or the path of a TOML
         file. Paths are spelt as in modules: the argument's name and the keys, joined by dots.
       pipeline: the passes, as :func:`shardpass.run_pipeline` takes them; ``sp-annotate`` (where

@@ -48,8 +48,8 @@ class Policy:
         """Read what the user gave, and check it.
 
         Args:
-          mesh: a mesh of JAX's or ours; a mapping from axis name to size stands for one of this
-            process's devices with ``Auto`` axes.
+          mesh: a mesh of JAX's or ours; a mapping from axis name to size stands for one of JAX's
+            devices, those of all processes, with ``Auto`` axes.
           rules: what :meth:`PartitionRules.of` takes.
           pipeline: what :func:`shardpass.run_pipeline` takes; rules and propagation by default.
 
