@@ -28,6 +28,11 @@ if TYPE_CHECKING:
     from shardpass.report import visualize as visualize
     from shardpass.runtime import check as check
     from shardpass.runtime import compile_module as compile_module
+    from shardpass.runtime import constrain as constrain
+    from shardpass.runtime import export as export
+    from shardpass.runtime import jit as jit
+    from shardpass.runtime import pjit as pjit
+    from shardpass.runtime import plugin as plugin
     from shardpass.runtime import request_cpu_devices as request_cpu_devices
     from shardpass.runtime import run as run
     from shardpass.sharding import UNCONSTRAINED as UNCONSTRAINED
@@ -68,9 +73,14 @@ _LAYER_OF = {
     "build_report": "report",
     "check": "runtime",
     "compile_module": "runtime",
+    "constrain": "runtime",
     "explain_difference": "sharding",
+    "export": "runtime",
+    "jit": "runtime",
     "load": "mlir",
     "make_mesh": "sharding",
+    "pjit": "runtime",
+    "plugin": "runtime",
     "request_cpu_devices": "runtime",
     "run": "runtime",
     "run_pipeline": "passes",
@@ -101,9 +111,14 @@ __all__ = [
     "build_report",
     "check",
     "compile_module",
+    "constrain",
     "explain_difference",
+    "export",
+    "jit",
     "load",
     "make_mesh",
+    "pjit",
+    "plugin",
     "request_cpu_devices",
     "run",
     "run_pipeline",

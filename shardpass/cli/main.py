@@ -15,7 +15,7 @@ from shardpass.cli.options import console_options, example
 from shardpass.cli.streams import NobodyReadsError, guard_streams
 from shardpass.diagnostics import ShardingError, did_you_mean
 
-_COMMANDS = ("shard", "run", "report", "opt", "lit-lint")
+_COMMANDS = ("shard", "run", "run-script", "report", "opt", "lit-lint")
 
 
 class _Commands(click.Group):

@@ -81,6 +81,34 @@ partitioner_option = click.option(
 )
 
 
+def processes_options(command: Command) -> Command:
+    """The options of a run on the devices of several processes."""
+    several = click.option(
+        "--num-processes",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Run on the devices of N processes, an equal share of each.",
+    )
+    number = click.option(
+        "--process-id",
+        type=click.IntRange(min=0),
+        metavar="I",
+        help="On a cluster: which of the N processes, from 0, this command is to run.",
+    )
+    coordinator = click.option(
+        "--coordinator",
+        metavar="HOST:PORT",
+        help="On a cluster: where process 0 runs, and a free port there.",
+    )
+    timeout = click.option(
+        "--process-timeout",
+        type=click.FloatRange(min=1),
+        metavar="SECONDS",
+        help="How long a process may be silent before it is taken to be lost; 30 if not said.",
+    )
+    return several(number(coordinator(timeout(command))))
+
+
 def _set_diagnostics(context: click.Context, _: click.Parameter, form: str | None) -> None:
     if form is not None:
         context.obj = replace(_console_of(context), as_json=form == "json")

@@ -17,6 +17,7 @@ from shardpass.cli.options import (
     example,
     module_argument,
     partitioner_option,
+    processes_options,
 )
 from shardpass.cli.streams import load_module
 
@@ -36,6 +37,10 @@ class _Request:
     partitioner: Any
     save_results: str | None
     as_json: bool
+    num_processes: int | None
+    process_id: int | None
+    coordinator: str | None
+    process_timeout: float | None
 
 
 @click.command(
@@ -43,6 +48,7 @@ class _Request:
     epilog=example(
         "shardpass run sharded.mlir --devices 8 --check",
         "shardpass run sharded.mlir --devices 8 --inputs batch.npz --save-results out.npz",
+        "shardpass run sharded.mlir --devices 8 --check --num-processes 2",
     ),
 )
 @module_argument
@@ -74,6 +80,7 @@ class _Request:
     "--save-results", type=FilePath(), metavar="FILE", help="Write the results to an .npz."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@processes_options
 @console_options
 @click.pass_context
 def run(context: click.Context, **options: Any) -> None:
@@ -81,8 +88,19 @@ def run(context: click.Context, **options: Any) -> None:
 
     Without --inputs the arguments are made up, the same ones for the same seed: integers that index
     stay in range, arguments of a square root or a logarithm are positive.
+
+    With --num-processes the devices are those of several processes, each with an equal share. They
+    are all started here and share out this machine's accelerators, or virtual CPU devices; or each
+    is started by a command of its own, on a cluster, with --process-id and --coordinator. Process 0
+    prints and writes what there is. A process that dies, hangs or raises an error ends the run with
+    exit code 1 and one message that names it.
     """
     request = _Request(**options)
+    if request.num_processes is None:
+        for option in ("process_id", "coordinator", "process_timeout"):
+            if options[option] is not None:
+                name = option.replace("_", "-")
+                raise click.UsageError(f"--{name} goes with --num-processes")
     if request.check and request.save_results:
         raise click.UsageError("--save-results goes with a plain run, not with --check")
     if request.tolerance is not None and not request.check:
@@ -98,10 +116,43 @@ def _run(request: _Request) -> int:
 
     module = load_module(request.module)
     devices = request.devices or device_count(module)
+    if request.num_processes is not None:
+        return _run_on_processes(module, devices, request)
     request_cpu_devices(devices)
     if request.check:
         return _check(module, devices, request)
     return _run_once(module, devices, request)
+
+
+def _run_on_processes(module: Module, devices: int, request: _Request) -> int:
+    from shardpass.runtime import CheckResult
+    from shardpass.runtime.processes.group import TIMEOUT, Group
+    from shardpass.runtime.processes.running import run_on_processes
+
+    group = Group.of(
+        request.num_processes or 0,
+        request.process_id,
+        request.coordinator,
+        request.process_timeout or TIMEOUT,
+    )
+    out = console()
+    result = run_on_processes(
+        module,
+        group,
+        devices=devices,
+        check=request.check,
+        inputs=request.inputs,
+        seed=request.seed or 0,
+        tolerance=request.tolerance,
+        partitioner=request.partitioner,
+        save=request.save_results,
+        progress=lambda step: out.say(f"{step} ..."),
+    )
+    if result is None:
+        return 0  # Process 0 says what there is to say.
+    if isinstance(result, CheckResult):
+        return _tell_check(result, request)
+    return _tell_run(result, request)
 
 
 def _run_once(module: Module, devices: int, request: _Request) -> int:
@@ -117,6 +168,10 @@ def _run_once(module: Module, devices: int, request: _Request) -> int:
             keep=False,
             save=request.save_results,
         )
+    return _tell_run(result, request)
+
+
+def _tell_run(result: RunResult, request: _Request) -> int:
     if request.as_json:
         click.echo(json.dumps(result.to_json(), indent=2))
     else:
@@ -138,11 +193,15 @@ def _check(module: Module, devices: int, request: _Request) -> int:
         partitioner=request.partitioner,
         progress=lambda step: out.say(f"{step} ..."),
     )
+    return _tell_check(result, request)
+
+
+def _tell_check(result: CheckResult, request: _Request) -> int:
     if request.as_json:
         click.echo(json.dumps(result.to_json(), indent=2))
     else:
         _print_check(result)
-    out.report([*result.diagnostics, *result.warnings])
+    console().report([*result.diagnostics, *result.warnings])
     return 0 if result.ok else FAILED
 
 

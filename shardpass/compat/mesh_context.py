@@ -12,6 +12,7 @@ import types
 from typing import Any
 
 import jax
+from jax._src.mesh import thread_resources
 
 
 class _SilentWarnings:
@@ -35,3 +36,8 @@ enter_mesh = types.FunctionType(
 def exit_mesh(mesh: jax.sharding.Mesh) -> None:
     """Leave the context that :data:`enter_mesh` entered last in this thread."""
     mesh.__exit__(None, None, None)
+
+
+def entered_mesh() -> jax.sharding.Mesh:
+    """The mesh of the innermost ``with mesh:`` of this thread; an empty one outside of any."""
+    return thread_resources.env.physical_mesh

@@ -6,8 +6,9 @@ holds; a dimension that does not divide counts rounded up, as XLA pads it.
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from shardpass.canon import HloSharding
 from shardpass.diagnostics import Diagnostic
@@ -24,6 +25,10 @@ that XLA may cut further, so that the figures are the most that a device holds. 
 executable, or what Shardy is known to make of an uneven annotation. ``"unknown"``: XLA decides, and
 only a compiled program tells.
 """
+
+
+#: Wide enough for paths and shapes, whatever the terminal.
+_COLUMNS: Final = 140
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +239,16 @@ class Report:
     results: tuple[ValueRow, ...]
     compiled: CompiledFigures | None = field(default=None)
     diagnostics: tuple[Diagnostic, ...] = ()
+
+    def __str__(self) -> str:
+        """Its tables, as :func:`shardpass.report.render_terminal` shows them, without colors."""
+        from rich.console import Console
+
+        from shardpass.report.terminal import render_terminal
+
+        with io.StringIO() as text:
+            render_terminal(self, Console(file=text, width=_COLUMNS, color_system=None))
+            return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
     @property
     def argument_totals(self) -> Totals:

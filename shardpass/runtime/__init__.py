@@ -8,6 +8,9 @@
   message and not the end.
 * :func:`request_cpu_devices` makes one CPU look like many devices, before JAX looks.
 
+* :func:`jit` is ``jax.jit`` with the passes inside; see :mod:`shardpass.runtime.jitted`.
+* :func:`plugin` has plain ``jax.jit`` run them; see :mod:`shardpass.runtime.plugged`.
+
 Importing this package imports neither jax nor XLA; its names are loaded when they are used.
 """
 
@@ -25,9 +28,14 @@ _HOMES = {
     "RunRow": "running",
     "check": "checking",
     "compile_module": "compile",
+    "constrain": "jitted",
     "devices_for": "devices",
+    "export": "jitted",
     "in_child": "child",
     "input_source": "inputs",
+    "jit": "jitted",
+    "pjit": "jitted",
+    "plugin": "plugged",
     "request_cpu_devices": "devices",
     "run": "running",
 }
@@ -38,6 +46,8 @@ if TYPE_CHECKING:
     from shardpass.runtime.compile import Executable, compile_module
     from shardpass.runtime.devices import devices_for, request_cpu_devices
     from shardpass.runtime.inputs import InputSource, input_source
+    from shardpass.runtime.jitted import constrain, export, jit, pjit
+    from shardpass.runtime.plugged import plugin
     from shardpass.runtime.result import CheckResult, ResultRow
     from shardpass.runtime.running import RunResult, RunRow, run
 
@@ -50,9 +60,14 @@ __all__ = [
     "RunRow",
     "check",
     "compile_module",
+    "constrain",
     "devices_for",
+    "export",
     "in_child",
     "input_source",
+    "jit",
+    "pjit",
+    "plugin",
     "request_cpu_devices",
     "run",
 ]

@@ -111,7 +111,7 @@ def check(
     with result_store() as store:
         with run.step("compile unsharded"):
             stripped = _unsharded(loaded)
-            plain = compile_module(stripped, devices=used[:1])
+            plain = compile_module(stripped, devices=_one_of(used))
         with run.step("run unsharded"):
             looks = _run_reference(plain, source, store)
         with run.step("compile sharded"):
@@ -150,6 +150,12 @@ def check(
         tuple(run.arguments),
         tuple(evidence.warnings(run.arguments)),
     )
+
+
+def _one_of(devices: Sequence[Device]) -> list[Device]:
+    """The first of ``devices`` that this process holds."""
+    process = devices[0].client.process_index()
+    return [device for device in devices if device.process_index == process][:1]
 
 
 def _unsharded(module: Module) -> Module:
@@ -451,5 +457,5 @@ def _run(executable: Executable, source: InputSource, place: Place) -> Iterator[
         [place(executable, i, source.array(i)) for i in range(len(executable.arguments))]
     )
     for index in range(len(outcome)):
-        yield [np.asarray(block) for block in outcome[index]]
+        yield executable.blocks(index, outcome[index])
         outcome[index].clear()

@@ -26,7 +26,7 @@ import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any, Final, NoReturn, TypeVar
 
@@ -83,12 +83,12 @@ def in_child(
             except BaseException:  # An interrupt above all: no child is left behind.
                 child.end()
                 _listen(line, progress)  # What it told before it ended.
-                sift(_read(errors))
+                sift(read(errors))
                 raise
-        told = sift(_read(errors))
+        told = sift(read(errors))
     if answer is None:
         raise death(code, told)
-    _pass_on(told)
+    pass_on(told)
     kind, value = answer
     if kind == "result":
         return value
@@ -99,7 +99,8 @@ def in_child(
     )
 
 
-def _read(errors: IO[bytes]) -> str:
+def read(errors: IO[bytes]) -> str:
+    """What a child wrote to standard error so far."""
     errors.seek(0)
     return errors.read().decode(errors="replace")
 
@@ -144,18 +145,42 @@ def _fork(task: Any, line: Line, parents: Line, errors: IO[bytes]) -> Child:
 
 
 def _spawn(task: Any, line: Line, _: Line, errors: IO[bytes]) -> Child:
-    environment = dict(os.environ)
+    return spawn(task, line, errors)
+
+
+def spawn(
+    task: Any,
+    line: Line,
+    errors: IO[bytes],
+    *,
+    environment: Mapping[str, str] | None = None,
+    apart: bool = False,
+) -> Spawned:
+    """Start a new Python for a task.
+
+    Args:
+      task: module and name of a function, its arguments by position and by name, and whether it
+        takes ``progress``.
+      line: the child's end of a connection, which gets what it tells and its answer.
+      errors: what it writes to standard error.
+      environment: its environment; this process's by default.
+      apart: whether its standard output goes to ``errors`` as well, and a terminal's interrupt does
+        not reach it.
+    """
+    variables = dict(os.environ if environment is None else environment)
     paths = [path or os.getcwd() for path in sys.path]
-    environment["PYTHONPATH"] = os.pathsep.join(paths)
+    variables["PYTHONPATH"] = os.pathsep.join(paths)
     task_end, give_end = os.pipe()
     with os.fdopen(give_end, "wb") as pipe:
         try:
             process = subprocess.Popen(
                 [sys.executable, "-m", "shardpass.runtime.child",
                  str(os.getpid()), str(task_end), *map(str, line.ends)],
+                stdout=errors if apart else None,
                 stderr=errors,
                 pass_fds=(task_end, *line.ends),
-                env=environment,
+                env=variables,
+                process_group=0 if apart else None,
             )  # fmt: skip
         finally:
             os.close(task_end)
@@ -222,24 +247,31 @@ _TRACE: Final = re.compile(
 _FATAL: Final = re.compile(r"^F\d{4} |LLVM ERROR|Check failed|Assertion|RET_CHECK|terminate called")
 
 
-def death(code: int, told: str) -> ShardingError:
+def death(code: int, told: str, who: str = "the child process") -> ShardingError:
     """The error for a child that ended with ``code`` (a signal where negative), saying ``told``."""
-    if code < 0:
-        number = -code
-        name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
-        how = f"was ended by {name}"
-    else:
-        name, how = "", f"ended with exit status {code} and no answer"
+    name = _signal_of(code)
+    how = f"was ended by {name}" if name else f"ended with exit status {code} and no answer"
     lines = [line for line in without_traces(told).splitlines() if not _TRACE.search(line)]
     fatal = [line for line in lines if _FATAL.search(line)]
     quiet = [line for line in lines if not re.match(r"[IW]\d{4} ", line)]
-    last = [_LOG.sub("", line).strip() for line in (fatal or quiet)[-_MOST_LINES:]]
+    last = [without_log(line) for line in (fatal or quiet)[-_MOST_LINES:]]
     return ShardingError(
         "process-aborted",
-        f"the child process {how}",
+        f"{who} {how}",
         notes=[line if len(line) <= 300 else f"{line[:300]}..." for line in last],
         help=_STARVED if "Termination timeout" in told else _REMEDIES.get(name, _REMEDY),
     )
+
+
+def without_log(line: str) -> str:
+    """``line`` without what XLA's log puts in front of it."""
+    return _LOG.sub("", line).strip()
+
+
+def _signal_of(code: int) -> str:
+    if code >= 0:
+        return ""
+    return signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
 
 
 _STARVED: Final = "XLA's threads waited for each other: set PJRT_NPROC to a larger number"
@@ -257,7 +289,8 @@ _REMEDIES: Final = {
 }
 
 
-def _pass_on(told: str) -> None:
+def pass_on(told: str) -> None:
+    """Print what a child wrote to standard error, without XLA's log."""
     for line in without_traces(told).splitlines():
         if not _LOG.match(line):
             print(line, file=sys.stderr)

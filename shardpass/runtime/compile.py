@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -40,6 +41,8 @@ from shardpass.runtime.preflight import (
     choose_partitioner,
     device_count,
 )
+from shardpass.runtime.processes.exchange import gathered
+from shardpass.runtime.processes.meeting import meet, processes_of
 from shardpass.runtime.xla_text import without_traces
 
 _MOST_NOTES: Final = 6
@@ -83,10 +86,24 @@ class Executable:
         """Argument ``index`` on the devices, as this executable wants it."""
         return self.place_blocks(index, self.argument_layouts[index].cut(array))
 
+    @cached_property
+    def local(self) -> tuple[int, ...]:
+        """Those of the devices, by their number here, that this process holds."""
+        process = self.devices[0].client.process_index()
+        return tuple(n for n, device in enumerate(self.devices) if device.process_index == process)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether some of the devices are those of other processes."""
+        return len(self.local) < len(self.devices)
+
     def place_blocks(self, index: int, blocks: Sequence[np.ndarray]) -> jax.Array:
-        """Argument ``index`` from the block of each device."""
+        """Argument ``index`` from the block of each device, those of other processes included."""
         with jax.enable_x64(True):
-            parts = jax.device_put(list(blocks), list(self.devices))
+            parts = jax.device_put(
+                [blocks[number] for number in self.local],
+                [self.devices[number] for number in self.local],
+            )
             return jax.make_array_from_single_device_arrays(
                 self.argument_layouts[index].padded_shape, self._argument_shardings[index], parts
             )
@@ -101,16 +118,41 @@ class Executable:
           arguments: one array for each argument, from :meth:`place`. Donated ones are gone after.
 
         Returns:
-          For each result, the block of each device; :attr:`result_layouts` say what they are.
+          For each result, the block of each device of this process; see :meth:`blocks`.
 
         Raises:
           ShardingError: ``run-failed``, with what XLA said.
         """
+        if self.is_shared:
+            meet(self.devices, "run")
         try:
             outcome = self._loaded.execute_sharded(list(arguments))
             return jax.block_until_ready(outcome.disassemble_into_single_device_arrays())
         except (jax.errors.JaxRuntimeError, ValueError) as error:
             raise _from_xla(error, "run-failed", f"running {self.module.name} failed") from error
+
+    def blocks(
+        self, index: int, parts: Sequence[jax.Array], *, copies: bool = True
+    ) -> list[np.ndarray]:
+        """The block of each device of result ``index``, from what :meth:`execute` gave for it.
+
+        :attr:`result_layouts` say what they are. All processes that hold devices have to ask.
+
+        Args:
+          index: which result.
+          parts: its blocks in this process.
+          copies: whether each device's own is wanted, also where several hold the same; else one
+            process's stands for all.
+        """
+        if not self.is_shared:
+            return [np.asarray(part) for part in parts]
+        layout = self.result_layouts[index]
+        count = len(self.devices)
+        held = {n: np.asarray(part) for n, part in zip(self.local, parts, strict=True)}
+        found = gathered(self.devices, held, range(count) if copies else layout.owners)
+        if not copies:
+            found |= {device: found[owner] for device, owner in layout.copies}
+        return [found[number] for number in range(count)]
 
 
 def compile_module(
@@ -131,7 +173,8 @@ def compile_module(
     Raises:
       ShardingError: ``partitioner`` for a notation that the partitioner does not read, or two of
         them; ``not-enough-devices``; ``device-count``, ``dynamic-shape`` or ``not-supported`` for
-        what XLA would ignore or die of; ``compile-failed`` for what it refuses.
+        what XLA would ignore or die of; ``compile-failed`` for what it refuses; on devices of
+        several processes, what :func:`~shardpass.runtime.processes.meeting.meet` raises.
     """
     loaded = load(module)
     chosen = choose_partitioner(loaded, partitioner)
@@ -142,6 +185,10 @@ def compile_module(
     present_as_main(finished.root)
     if _calls_lapack(finished):
         initialize_lapack()
+    if len(processes_of(used)) > 1:
+        # A process with another program would be waited for without end.
+        text = f"{chosen}\n{finished.text(debug_info=False)}"
+        meet(used, "compile", hashlib.sha256(text.encode()).hexdigest())
     raw = _compile(finished, used, chosen)
     arguments, results = tuple(finished.arguments), tuple(finished.results)
     argument_shardings, argument_layouts = _layouts(raw.get_parameter_shardings(), arguments, used)

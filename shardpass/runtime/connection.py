@@ -47,12 +47,31 @@ class Line:
 
         A signal that ends the waiting with an exception costs no message.
         """
-        size = _LENGTH.size
-        while len(self._arrived) < size + self._length():
-            if not (piece := os.read(self.ends[0], 1 << 16)):
+        while (message := self._next()) is None:
+            if not self._read():
                 return None
-            self._arrived.extend(piece)
-        end = size + self._length()
+        return message
+
+    def receive_some(self) -> tuple[list[tuple[str, Any]], bool]:
+        """What has arrived whole, where something has; and whether more may come.
+
+        Waits for no more than the next bytes, whoever may have stopped in the middle of a message.
+        """
+        is_open = self._read()
+        return list(iter(self._next, None)), is_open
+
+    def _read(self) -> bool:
+        piece = os.read(self.ends[0], 1 << 16)
+        self._arrived.extend(piece)
+        return bool(piece)
+
+    def _next(self) -> tuple[str, Any] | None:
+        size = _LENGTH.size
+        if len(self._arrived) < size:
+            return None
+        end = size + _LENGTH.unpack_from(self._arrived)[0]
+        if len(self._arrived) < end:
+            return None
         message = pickle.loads(self._arrived[size:end])
         del self._arrived[:end]
         return message
@@ -61,11 +80,6 @@ class Line:
         """Let the other end go on, if it still waits."""
         with contextlib.suppress(BrokenPipeError):
             os.write(self.ends[1], b"\n")
-
-    def _length(self) -> int:
-        """Of the message that arrives, in bytes, as far as that is known."""
-        known = len(self._arrived) >= _LENGTH.size
-        return _LENGTH.unpack_from(self._arrived)[0] if known else 0
 
 
 def connected() -> tuple[Line, Line]:

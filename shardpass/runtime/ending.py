@@ -16,13 +16,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, Protocol
 
 _ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
 _PR_SET_PDEATHSIG: Final = 1
 #: Seconds that a child gets to clean up. Inside XLA it does not hear us, and has nothing to clean.
 _GRACE: Final = 1.0
+#: The same for several at once: less, since who ends them may be given no more itself.
+_GRACE_OF_MANY: Final = 0.5
 #: Seconds between two looks, at a child that is ending or a parent that may have.
 _LOOK: Final = 0.02
 _WATCH: Final = 0.5
@@ -174,6 +176,19 @@ class Spawned:
         """See :class:`Child`."""
         return self._process.wait()
 
+    @property
+    def code(self) -> int | None:
+        """Its exit code, as :meth:`wait` gives it; ``None`` while it runs."""
+        return self._process.poll()
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether a signal (SIGSTOP) has stopped it, to go on at another."""
+        if self.code is not None or not hasattr(os, "waitid"):
+            return False
+        looking = os.WSTOPPED | os.WNOHANG | os.WNOWAIT
+        return os.waitid(os.P_PID, self.pid, looking) is not None
+
     def end(self) -> None:
         """See :class:`Child`."""
         self._process.terminate()
@@ -187,3 +202,18 @@ class Spawned:
         except subprocess.TimeoutExpired:
             return False
         return True
+
+
+def end_all(children: Sequence[Spawned]) -> None:
+    """End several, with one time for all of them to clean up in."""
+    running = [child for child in children if child.code is None]
+    for child in running:
+        os.kill(child.pid, signal.SIGTERM)
+    until = time.monotonic() + _GRACE_OF_MANY
+    while any(child.code is None for child in running) and time.monotonic() < until:
+        time.sleep(_LOOK)
+    for child in running:
+        if child.code is None:
+            os.kill(child.pid, signal.SIGKILL)  # That ends a stopped one, too.
+    for child in running:
+        child.wait()

@@ -148,11 +148,16 @@ def run(
 
 
 def results_of_run(
-    executable: Executable, source: InputSource, seconds: dict[str, float] | None = None
+    executable: Executable,
+    source: InputSource,
+    seconds: dict[str, float] | None = None,
+    *,
+    copies: bool = False,
 ) -> Iterator[np.ndarray]:
     """Run once and give each result in full, one at a time; its shards are freed behind it.
 
-    ``seconds`` gets the wall time of ``"place inputs"`` and ``"run"``.
+    ``seconds`` gets the wall time of ``"place inputs"`` and ``"run"``. For ``copies`` see
+    :meth:`Executable.blocks`; all processes ask for the same.
     """
     spent = {} if seconds is None else seconds
     start = time.monotonic()
@@ -163,10 +168,10 @@ def results_of_run(
     outcome = executable.execute(placed)
     placed.clear()
     spent["run"] = time.monotonic() - start
-    for layout, blocks in zip(executable.result_layouts, outcome, strict=True):
+    for index, layout in enumerate(executable.result_layouts):
         # A copy, since the block of a single device is a view of memory that is about to go.
-        whole = np.array(layout.join([np.asarray(block) for block in blocks]))
-        blocks.clear()
+        whole = np.array(layout.join(executable.blocks(index, outcome[index], copies=copies)))
+        outcome[index].clear()
         yield whole
 
 

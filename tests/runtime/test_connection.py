@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import pickle
+import struct
 import threading
 
 import pytest
@@ -73,3 +75,19 @@ def test_nothing_is_acknowledged_to_one_who_has_ended():
 
 def _interrupt() -> bytes:
     raise KeyboardInterrupt
+
+
+def test_some_of_what_arrived_is_not_waited_for():
+    """Half a message is kept, whoever stopped in the middle of it, and whole ones are given."""
+    here, there = connected()
+    there.send(("progress", "one"))
+    there.send(("progress", "two"))
+    whole = pickle.dumps(("result", list(range(9))))
+    start = struct.pack("<Q", len(whole)) + whole[:5]
+    os.write(there.ends[1], start)
+    assert here.receive_some() == ([("progress", "one"), ("progress", "two")], True)
+    os.write(there.ends[1], whole[5:])
+    assert here.receive_some() == ([("result", list(range(9)))], True)
+    there.close()
+    assert here.receive_some() == ([], False)
+    here.close()

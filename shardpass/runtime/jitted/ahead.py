@@ -1,0 +1,133 @@
+"""A function ahead of its calls: traced, lowered, compiled, and looked at.
+
+Each stage holds JAX's own, and answers for it in all that is not said here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import jax
+
+from shardpass.diagnostics import ShardingError
+from shardpass.mlir import Module, load
+from shardpass.passes import run_pipeline
+from shardpass.report import Report, build_report, compiled_figures
+
+Notation = Literal["sdy", "mhlo"]
+
+_PIPELINES = {"sdy": "sp-propagate", "mhlo": "sp-propagate,sp-export-mhlo"}
+
+
+@dataclass(frozen=True, eq=False)
+class Traced:
+    """A traced function; see ``jax.stages.Traced``.
+
+    Attributes:
+      jax: JAX's own.
+      has_devices: whether its mesh does.
+    """
+
+    jax: Any
+    has_devices: bool
+
+    def lower(self, *, lowering_platforms: Sequence[str] | None = None) -> Lowered:
+        """Lower it for the devices of its mesh, or for platforms that need not be here.
+
+        On a mesh without devices that is JAX's default platform, if not said otherwise.
+        """
+        platforms = None if lowering_platforms is None else tuple(lowering_platforms)
+        if platforms is None and not self.has_devices:
+            platforms = (jax.default_backend(),)
+        return Lowered(self.jax.lower(lowering_platforms=platforms), self.has_devices)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.jax, name)
+
+
+@dataclass(frozen=True, eq=False)
+class Lowered:
+    """A lowered function; see ``jax.stages.Lowered``.
+
+    Attributes:
+      jax: JAX's own.
+      has_devices: whether its mesh does.
+    """
+
+    jax: jax.stages.Lowered
+    has_devices: bool
+
+    def compile(self, compiler_options: dict[str, Any] | None = None) -> Compiled:
+        """Compile it for the devices of its mesh.
+
+        Raises:
+          ShardingError: ``device-free``, where the mesh has none.
+        """
+        if not self.has_devices:
+            raise ShardingError(
+                "device-free",
+                "the function was lowered for a mesh without devices, and cannot be compiled",
+                help="lower it on a mesh of devices, or look at it: report(), as_text()",
+            )
+        return Compiled(self.jax.compile(compiler_options), self)
+
+    @cached_property
+    def module(self) -> Module:
+        """The module that JAX lowered, with the layout of every value written on it."""
+        return run_pipeline(load(self.jax), _PIPELINES["sdy"]).module
+
+    def as_text(
+        self, dialect: str | None = None, *, notation: Notation | None = None, **options: Any
+    ) -> str:
+        """The module as text.
+
+        Args:
+          dialect: as in ``jax.stages.Lowered.as_text``.
+          notation: write the layout of every value, in Shardy's notation or in GSPMD's.
+          options: as there.
+
+        Raises:
+          ShardingError: ``bad-argument``, for a notation that is none.
+        """
+        if notation is None:
+            return self.jax.as_text(dialect, **options)
+        if notation not in _PIPELINES:
+            raise ShardingError("bad-argument", f'notation is "sdy" or "mhlo", not {notation!r}')
+        if notation == "sdy":
+            return self.module.text()
+        return run_pipeline(load(self.jax), _PIPELINES[notation]).module.text()
+
+    def report(self) -> Report:
+        """What each device holds of arguments and results."""
+        return build_report(self.module)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.jax, name)
+
+
+@dataclass(frozen=True, eq=False)
+class Compiled:
+    """A compiled function; see ``jax.stages.Compiled``.
+
+    Attributes:
+      jax: JAX's own.
+      lowered: what it was compiled from.
+    """
+
+    jax: jax.stages.Compiled
+    lowered: Lowered
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        """Call it, with arguments of the very kinds that it was lowered for."""
+        return self.jax(*args, **kwargs)
+
+    def report(self) -> Report:
+        """What each device holds of arguments and results, and what the devices send."""
+        figures = compiled_figures(self.jax.as_text() or "", self.jax.memory_analysis())
+        return build_report(self.lowered.module, figures)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.jax, name)

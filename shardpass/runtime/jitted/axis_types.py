@@ -1,0 +1,152 @@
+"""Meshes with ``Explicit`` axes: what a value's type says, and how the rest is laid out.
+
+On ``Explicit`` axes a layout is part of a value's type, and JAX refuses a function whose types do
+not settle it. That is for the function's author to want, and most functions have none: their
+arguments arrive without types, or whole on every device, which is what ``jax.set_mesh`` makes of
+all that was never placed. So
+
+* a value whose type is cut over an ``Explicit`` axis keeps its type, and the function is traced
+  with it;
+* all else is open. The plan lays it out, on the same devices under the same names, with ``Auto``
+  axes, so that what comes back is as open as what went in.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import jax
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
+
+from shardpass.diagnostics import ShardingError
+
+JaxMesh = jax.sharding.Mesh | AbstractMesh
+_AnyMesh = TypeVar("_AnyMesh", jax.sharding.Mesh, AbstractMesh)
+
+
+@functools.lru_cache(maxsize=64)
+def with_auto_axes(mesh: _AnyMesh) -> _AnyMesh:
+    """``mesh`` with ``Auto`` in the place of ``Explicit`` axes."""
+    if not _has_explicit(mesh):
+        return mesh
+    types = tuple(AxisType.Auto if kind is AxisType.Explicit else kind for kind in mesh.axis_types)
+    return mesh.update(axis_types=types)
+
+
+def open_sharding(sharding: jax.sharding.Sharding) -> jax.sharding.Sharding:
+    """``sharding`` as a constraint may say it."""
+    if not isinstance(sharding, NamedSharding) or not _has_explicit(sharding.mesh):
+        return sharding
+    return NamedSharding(
+        with_auto_axes(sharding.mesh), sharding.spec, memory_kind=sharding.memory_kind
+    )
+
+
+def typed(value: Any) -> NamedSharding | None:
+    """What the type of ``value`` says of its layout; ``None`` where it is open."""
+    return said_by(jax.typeof(value))
+
+
+def said_by(kind: Any) -> NamedSharding | None:
+    """What a type says of the layout of its values; ``None`` where it is open."""
+    sharding = _of_type(kind)
+    if sharding is None:
+        return None
+    kinds = dict(zip(sharding.mesh.axis_names, sharding.mesh.axis_types, strict=True))
+    for entry in sharding.spec:
+        for name in (entry,) if isinstance(entry, str) else entry or ():
+            if kinds.get(name) is AxisType.Explicit:
+                return sharding
+    return None
+
+
+def opened(
+    program: Callable[..., list[Any]],
+    leaves: Sequence[Any],
+    results: Sequence[jax.sharding.Sharding | None],
+) -> list[Any]:
+    """``program(*leaves)``, with the types of whole values taken from ``leaves`` first.
+
+    Its results get types again where the leaves had some: that of their place in ``results``.
+    """
+    meshes = [found.mesh for leaf in leaves if (found := _explicit(leaf))]
+    meshes += [mesh for mesh in (jax.sharding.get_abstract_mesh(),) if _has_explicit(mesh)]
+    if not meshes:
+        return program(*leaves)
+    mesh = meshes[0]
+    names = tuple(
+        name
+        for name, kind in zip(mesh.axis_names, mesh.axis_types, strict=True)
+        if kind is AxisType.Explicit
+    )
+    types = [_type_of(place, mesh) for place in results]
+    run: Any = jax.sharding.auto_axes(program, axes=names, out_sharding=types)
+    return run(*leaves)
+
+
+@contextlib.contextmanager
+def open_context() -> Iterator[None]:
+    """Let what is made without a sharding have no type, whatever mesh has been set."""
+    mesh = jax.sharding.get_abstract_mesh()
+    if not _has_explicit(mesh):
+        yield
+        return
+    with jax.sharding.use_abstract_mesh(with_auto_axes(mesh)):
+        yield
+
+
+def manual_axes(mesh: JaxMesh) -> frozenset[str]:
+    """The axes of ``mesh`` over which a ``shard_map`` goes on around this."""
+    return frozenset(jax.sharding.get_abstract_mesh().manual_axes) & frozenset(mesh.axis_names)
+
+
+def inside_manual(
+    place: jax.sharding.Sharding, mesh: AbstractMesh, manual: frozenset[str], subject: str
+) -> jax.sharding.Sharding:
+    """``place`` as a constraint inside a ``shard_map`` over ``manual``, on its mesh.
+
+    Raises:
+      ShardingError: ``not-supported``, where it speaks of those axes.
+    """
+    assert isinstance(place, NamedSharding)
+    for entry in place.spec:
+        names = (entry,) if isinstance(entry, str) else tuple(entry or ())
+        if taken := manual.intersection(names):
+            raise ShardingError(
+                "not-supported",
+                f"{subject} is to be cut over {', '.join(sorted(taken))}, and the function is "
+                "called inside a shard_map over it",
+                help="inside, each device has its own block: call it outside, or cut over the "
+                "other axes of the mesh",
+            )
+    return NamedSharding(mesh, place.spec)
+
+
+def _type_of(place: jax.sharding.Sharding | None, mesh: JaxMesh) -> NamedSharding:
+    """``place`` as a type on ``mesh``, over those of its axes that types speak of."""
+    if not isinstance(place, NamedSharding):
+        return NamedSharding(mesh, PartitionSpec())
+    kinds = dict(zip(mesh.axis_names, mesh.axis_types, strict=True))
+    entries: list[Any] = []
+    for entry in place.spec:
+        names = (entry,) if isinstance(entry, str) else tuple(entry or ())
+        entries.append(tuple(n for n in names if kinds.get(n) is AxisType.Explicit) or None)
+    return NamedSharding(mesh, PartitionSpec(*entries))
+
+
+def _explicit(value: Any) -> NamedSharding | None:
+    return _of_type(jax.typeof(value))
+
+
+def _of_type(kind: Any) -> NamedSharding | None:
+    sharding = getattr(kind, "sharding", None)
+    if isinstance(sharding, NamedSharding) and _has_explicit(sharding.mesh):
+        return sharding
+    return None
+
+
+def _has_explicit(mesh: JaxMesh) -> bool:
+    return AxisType.Explicit in mesh.axis_types

@@ -1,0 +1,259 @@
+"""One arrangement of a function's arguments, and the programs that it is compiled to."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import jax
+from jax.core import Tracer
+
+from shardpass.compat.jit_cache import known_calls
+from shardpass.diagnostics import ShardingError
+from shardpass.runtime.jitted.axis_types import typed
+from shardpass.runtime.jitted.placing import Misplaced, misplaced
+from shardpass.runtime.jitted.planning import Boundary
+from shardpass.runtime.jitted.settings import Settings
+from shardpass.runtime.jitted.signature import by_position
+from shardpass.runtime.jitted.tracing import AnotherBoundaryError, Tracing
+
+#: The plan for the arguments at hand differs from a program's, then from that plan's, ...
+_MOST_CHANGES: Final = 4
+
+#: Marks what comes out of the user's function or its plan, and would come again.
+_INSIDE: Final = "_shardpass_raised_inside"
+
+
+@dataclass(frozen=True)
+class _Program:
+    """A ``jax.jit`` for one boundary.
+
+    Attributes:
+      call: it.
+      boundary: where its arguments and results lie.
+      trees: of its arguments and results; none before there is a plan.
+      paths: the names of its arguments, leaf by leaf.
+      loose: arguments, leaf by leaf, that it takes wherever they lie on its devices, and moves
+        itself: that is cheaper than moving them first.
+    """
+
+    call: Any
+    boundary: Boundary
+    trees: tuple[Any, Any] | None = None
+    paths: tuple[str, ...] = ()
+    loose: frozenset[int] = frozenset()
+
+
+class Form:
+    """Calls with so many arguments by position, and others by these names.
+
+    ``jax.jit`` takes no arguments by name beside shardings for its arguments. So its functions take
+    all by position, those with a name behind the others and in alphabetical order, which is that of
+    the leaves in JAX's own trees.
+    """
+
+    def __init__(self, settings: Settings, count: int, names: tuple[str, ...]) -> None:
+        self._settings = settings
+        self._tracing = Tracing(settings, count, names)
+        self._signature = by_position(settings.function, count, names)
+        self._static = settings.static.places(count, names)
+        self._donated = settings.donated.places(count, names)
+        self._programs: dict[Any, _Program] = {}
+        #: Takes arguments wherever they lie, and ends in the plan for them.
+        self._open = _Program(self._jit(Boundary()), Boundary())
+        self._program = self._open
+        #: Calls the function where nothing has to be done for it, at JAX's own speed. A
+        #: ``ValueError`` may say that something has.
+        self.current: Callable[..., Any] = self._open.call
+        #: The ``jax.jit`` that this goes to, and how many kinds of calls to it were checked.
+        self.program: Any = self._open.call
+        self.checked_calls = 0
+
+    def go_on(self, stopped: ValueError, *args: Any) -> Any:
+        """Do what has to be done for a call at which ``current`` stopped, and call.
+
+        Raises:
+          ValueError: ``stopped``, where it is no matter of where arguments lie.
+        """
+        found = self._apply(_call, args, stopped)
+        self.check(args)
+        return found
+
+    def check(self, args: tuple[Any, ...]) -> None:
+        """Refuse a new kind of call that JAX would not bear a second time.
+
+        JAX places arguments on the devices of a mesh in another order when it first meets them. Its
+        C++ code does not when it meets them again: jaxlib 0.10 crashes, 0.12 has XLA refuse them.
+
+        Raises:
+          ShardingError: ``device-order``.
+        """
+        for one in self._misplaced(self._program, args):
+            try:
+                one.refuse(self._program.paths[one.place])
+            except ShardingError:
+                self.program.clear_cache()
+                self.checked_calls = 0
+                raise
+        self.checked_calls = known_calls(self.program)
+
+    def refuse_deleted(self, error: RuntimeError, args: tuple[Any, ...]) -> None:
+        """Say which argument it is where ``error`` is about one that was donated before.
+
+        Raises:
+          ShardingError: ``deleted``.
+        """
+        for place, leaf in enumerate(jax.tree.leaves(self._tracing.dynamic(args))):
+            if isinstance(leaf, jax.Array) and not isinstance(leaf, Tracer) and leaf.is_deleted():
+                paths = self._program.paths
+                path = paths[place] if place < len(paths) else f"leaf {place}"
+                raise ShardingError(
+                    "deleted",
+                    f'argument {place} ("{path}") was donated to an earlier call, and is gone',
+                    path=path,
+                    help="go on with the result that took its place, or do not donate it",
+                ) from error
+
+    def apply(self, do: Callable[[Any, tuple[Any, ...]], Any], args: tuple[Any, ...]) -> Any:
+        """What ``do`` makes of the ``jax.jit`` of the right plan, and of ``args`` in their places.
+
+        The arguments may be shapes.
+        """
+        shapes = self._tracing.shapes(args)
+        return self._apply(lambda program, given: do(program.call, given), shapes)
+
+    def _apply(
+        self,
+        do: Callable[[_Program, tuple[Any, ...]], Any],
+        args: tuple[Any, ...],
+        stopped: ValueError | None = None,
+    ) -> Any:
+        program = self._program
+        refusal: ValueError | None = None
+        for _ in range(_MOST_CHANGES):
+            if stopped is None:
+                try:
+                    return do(program, args)
+                except ShardingError:
+                    raise
+                except ValueError as error:
+                    stopped = error
+            if isinstance(stopped, AnotherBoundaryError):
+                program = self._switch(stopped)
+            elif hasattr(stopped, _INSIDE) or program is self._open or refusal is not None:
+                raise stopped
+            elif not (elsewhere := self._misplaced(program, args)) or any(
+                typed(one.array) for one in elsewhere
+            ):
+                # Their shapes or types may ask for another plan.
+                program, refusal = self._open, stopped
+            else:
+                program, args = self._placed(program, args, elsewhere)
+            stopped = None
+        raise AssertionError("a plan does not hold still")
+
+    def _switch(self, found: AnotherBoundaryError) -> _Program:
+        plan = found.plan
+        key = (plan.boundary, found.trees, frozenset())
+        if key not in self._programs:
+            call = self._jit(plan.boundary, found.trees)
+            self._programs[key] = _Program(call, plan.boundary, found.trees, plan.paths)
+            self._settings.on_plan(plan)
+        return self._use(self._programs[key])
+
+    def _loosened(self, program: _Program, places: Iterable[int]) -> _Program:
+        """``program`` for arguments that lie elsewhere on its devices at ``places``."""
+        loose = program.loose.union(places)
+        key = (program.boundary, program.trees, loose)
+        if key not in self._programs:
+            call = self._jit(program.boundary, program.trees, loose)
+            self._programs[key] = replace(program, call=call, loose=loose)
+        return self._use(self._programs[key])
+
+    def _use(self, program: _Program) -> _Program:
+        self._program = program
+        self.current = self.program = program.call
+        self.checked_calls = known_calls(program.call)
+        return program
+
+    def _jit(
+        self,
+        boundary: Boundary,
+        trees: tuple[Any, Any] | None = None,
+        loose: frozenset[int] = frozenset(),
+    ) -> Any:
+        options = dict(self._settings.options)
+        if trees is not None:
+            arguments = [None if n in loose else a for n, a in enumerate(boundary.arguments)]
+            options["in_shardings"] = jax.tree.unflatten(trees[0], arguments)
+            options["out_shardings"] = jax.tree.unflatten(trees[1], boundary.results)
+
+        @functools.wraps(self._settings.function)
+        def program(*args: Any) -> Any:
+            try:
+                return self._tracing.run(boundary, args)
+            except AnotherBoundaryError:
+                raise
+            except ValueError as error:
+                setattr(error, _INSIDE, True)
+                raise
+
+        if self._signature is not None:
+            vars(program)["__signature__"] = self._signature
+        return jax.jit(
+            program,
+            static_argnums=tuple(sorted(self._static)),
+            donate_argnums=tuple(sorted(self._donated)),
+            **options,
+        )
+
+    def _call_placed(self, *args: Any) -> Any:
+        """``current`` where arguments lay elsewhere before: what JAX says of them costs time."""
+        elsewhere = self._misplaced(self._program, args)
+        if any(typed(one.array) for one in elsewhere):
+            return self._apply(_call, args)
+        program, args = self._placed(self._program, args, elsewhere)
+        return program.call(*args)
+
+    def _misplaced(self, program: _Program, args: tuple[Any, ...]) -> list[Misplaced]:
+        leaves = jax.tree.leaves(self._tracing.dynamic(args))
+        targets = program.boundary.arguments
+        found = misplaced(leaves, targets) if len(leaves) == len(targets) else ()
+        return [one for one in found if one.place not in program.loose or not one.is_near]
+
+    def _placed(
+        self, program: _Program, args: tuple[Any, ...], elsewhere: Sequence[Misplaced]
+    ) -> tuple[_Program, tuple[Any, ...]]:
+        """A program and ``args`` where it takes them, which are not where ``program`` does."""
+        if not elsewhere:
+            return program, args
+        dynamic = [place for place in range(len(args)) if place not in self._static]
+        leaves, tree = jax.tree.flatten(self._tracing.dynamic(args))
+        donated = [
+            place in self._donated for place in dynamic for _ in jax.tree.leaves(args[place])
+        ]
+        near: list[int] = []
+        for one in elsewhere:
+            path = program.paths[one.place]
+            one.refuse(path)
+            if one.moves:
+                say = self._settings.say_once
+                say(("moved", path), lambda one=one, path=path: one.warning(path))
+            if one.is_near and not donated[one.place]:
+                near.append(one.place)
+            else:
+                leaves[one.place] = one.placed(donated=donated[one.place])
+        if near:
+            program = self._loosened(program, near)
+        if len(near) < len(elsewhere):
+            self.current = self._call_placed
+        placed = list(args)
+        for place, arg in zip(dynamic, jax.tree.unflatten(tree, leaves), strict=True):
+            placed[place] = arg
+        return program, tuple(placed)
+
+
+def _call(program: _Program, args: tuple[Any, ...]) -> Any:
+    return program.call(*args)

@@ -1,0 +1,50 @@
+"""What holds for every call of one function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from shardpass.runtime.jitted.planning import Plan, Plans
+from shardpass.runtime.jitted.policy import Policy
+from shardpass.runtime.jitted.signature import Chosen
+from shardpass.runtime.jitted.telling import warn
+
+
+@dataclass(frozen=True, eq=False)
+class Settings:
+    """What holds for every call of one function.
+
+    Attributes:
+      function: the user's.
+      policy: what he asks for.
+      plans: its plans, where it is the outermost one.
+      plans_inside: its plans inside another function of ``shardpass.jit``.
+      in_shardings: what the user has fixed: a tree, ``None`` where the plan decides.
+      out_shardings: the same for the results.
+      static: which arguments are static.
+      donated: which are donated.
+      own_pipeline: whether the user gave a pipeline.
+      options: what else ``jax.jit`` is given.
+      on_plan: is told each plan when it is first used.
+    """
+
+    function: Callable[..., Any]
+    policy: Policy
+    plans: Plans
+    plans_inside: Plans
+    in_shardings: Any
+    out_shardings: Any
+    static: Chosen
+    donated: Chosen
+    own_pipeline: bool
+    options: dict[str, Any]
+    on_plan: Callable[[Plan], None]
+    said: set[Any] = field(default_factory=set)
+
+    def say_once(self, key: Any, text: Callable[[], str]) -> None:
+        """Warn the user of something, if he has not been."""
+        if key not in self.said:
+            self.said.add(key)
+            warn(text())

@@ -1,0 +1,297 @@
+"""What ``jax.jit`` traces in the place of the user's function."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import jax
+from jax.extend.core import jaxpr_as_fun
+
+from shardpass.diagnostics import ShardingError
+from shardpass.runtime.jitted.axis_types import (
+    inside_manual,
+    manual_axes,
+    open_context,
+    open_sharding,
+    opened,
+    typed,
+)
+from shardpass.runtime.jitted.planning import (
+    Boundary,
+    Given,
+    Placed,
+    Plan,
+    derive,
+    settled_types,
+)
+from shardpass.runtime.jitted.policy import current_policy, is_sharding_leaf
+from shardpass.runtime.jitted.settings import Settings
+
+_NO_MESH: Final = jax.sharding.AbstractMesh((), ())
+
+#: Stands for ``None`` among shardings.
+_OPEN: Final = object()
+
+
+class AnotherBoundaryError(ValueError):
+    """In the middle of a trace: the plan for these arguments has another boundary."""
+
+    def __init__(self, plan: Plan, trees: tuple[Any, Any]) -> None:
+        super().__init__()
+        self.plan = plan
+        self.trees = trees
+
+
+class Tracing:
+    """The tracing of calls with so many arguments by position, and others by these names."""
+
+    def __init__(self, settings: Settings, count: int, names: tuple[str, ...]) -> None:
+        self._settings = settings
+        self._count = count
+        self._names = names
+        self._static = settings.static.places(count, names)
+
+    def dynamic(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Those of ``args`` that are not static."""
+        return tuple(arg for place, arg in enumerate(args) if place not in self._static)
+
+    def shapes(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """``args`` without values, and without places but for those that are in their types."""
+        return tuple(
+            arg
+            if place in self._static
+            else jax.tree.map(lambda leaf: _shape(leaf, typed(leaf)), arg)
+            for place, arg in enumerate(args)
+        )
+
+    def run(self, boundary: Boundary, args: tuple[Any, ...]) -> Any:
+        """Find the plan for ``args``, and trace the user's program between its constraints.
+
+        Args:
+          boundary: that of the ``jax.jit`` that asks.
+          args: all arguments by position, static ones among them.
+
+        Raises:
+          AnotherBoundaryError: if the plan has another.
+        """
+        leaves, in_tree = jax.tree.flatten(self.dynamic(args))
+        if manual := manual_axes(self._settings.policy.mesh):
+            return self._in_manual_computation(args, leaves, manual)
+        fixed = self._fixed(args)
+        is_nested = current_policy.value is not None
+        with current_policy(self._settings.policy):
+            types = self._types(args, leaves, fixed)
+            with contextlib.nullcontext() if types else open_context():
+                plan, out_tree = self._plan(args, leaves, fixed, types, is_nested=is_nested)
+            if is_nested:
+                self._say_that_nothing_is_run()
+            elif plan.boundary != boundary:
+                raise AnotherBoundaryError(plan, (in_tree, out_tree))
+            if types:
+                results = jaxpr_as_fun(plan.program)(*_with_types(leaves, types))
+            else:
+                results = opened(_between_constraints(plan), leaves, plan.boundary.results)
+        return jax.tree.unflatten(out_tree, results)
+
+    def _in_manual_computation(
+        self, args: tuple[Any, ...], leaves: Sequence[Any], manual: frozenset[str]
+    ) -> Any:
+        """The function on blocks of its arguments, inside a ``shard_map`` over some of the axes.
+
+        Modules of single blocks are nobody's plan: rules alone hold, over the other axes.
+        """
+        mesh = jax.sharding.get_abstract_mesh()
+        by_rules = self._by_rules(args, leaves)
+        told = zip(by_rules.boundary.arguments, by_rules.paths, strict=True)
+        places = [
+            place and inside_manual(place, mesh, manual, f'argument {number} ("{path}")')
+            for number, (place, path) in enumerate(told)
+        ]
+        placed = iter(
+            leaf if place is None else jax.lax.with_sharding_constraint(leaf, place)
+            for leaf, place in zip(leaves, places, strict=True)
+        )
+        positional = [
+            arg if n in self._static else jax.tree.map(lambda _: next(placed), arg)
+            for n, arg in enumerate(args)
+        ]
+        named = dict(zip(self._names, positional[self._count :], strict=True))
+        with current_policy(self._settings.policy):
+            return self._settings.function(*positional[: self._count], **named)
+
+    def _by_rules(self, args: tuple[Any, ...], leaves: Sequence[Any]) -> Plan:
+        """What the rules alone say of the arguments."""
+        with jax.sharding.use_abstract_mesh(_NO_MESH):
+            traced = self._traced(self._nothing, args, leaves, [None] * len(leaves))
+            open_to_all = Given(Boundary((None,) * len(leaves)))
+            return derive(traced, self._settings.policy.by_rules_alone(), open_to_all)
+
+    def _plan(
+        self,
+        args: tuple[Any, ...],
+        leaves: Sequence[Any],
+        fixed: tuple[Placed, ...],
+        types: tuple[Placed, ...],
+        *,
+        is_nested: bool,
+    ) -> tuple[Plan, Any]:
+        """The plan, and the tree of the results."""
+        traced = self._traced(self._planner, args, leaves, types or fixed)
+        results = _broadcast(self._settings.out_shardings, traced.out_info, "out_shardings")
+
+        def relower(program: Any) -> Any:
+            return self._relowered(program, traced, args, types or fixed)
+
+        plans = self._settings.plans_inside if is_nested else self._settings.plans
+        return plans.plan(traced, Given(Boundary(fixed, results), types), relower), traced.out_tree
+
+    def _types(
+        self, args: tuple[Any, ...], leaves: Sequence[Any], fixed: Sequence[Placed]
+    ) -> tuple[Placed, ...]:
+        """The types to trace the function with, leaf by leaf; none at all where none has one.
+
+        Beside arguments that have a type, those that the user or a rule speaks of get theirs.
+        """
+        found = [typed(leaf) for leaf in leaves]
+        if not any(found):
+            return ()
+        by_rules = self._by_rules(args, leaves)
+        return settled_types(fixed, found, by_rules, self._settings.policy)
+
+    def _traced(
+        self,
+        planner: Any,
+        args: tuple[Any, ...],
+        leaves: Sequence[Any],
+        places: Sequence[Placed],
+    ) -> Any:
+        shapes = iter([_shape(leaf, place) for leaf, place in zip(leaves, places, strict=True)])
+        given = [
+            arg if place in self._static else jax.tree.map(lambda _: next(shapes), arg)
+            for place, arg in enumerate(args)
+        ]
+        by_name = dict(zip(self._names, given[self._count :], strict=True))
+        return planner.trace(*given[: self._count], **by_name)
+
+    @functools.cached_property
+    def _planner(self) -> Any:
+        return self._tracing(self._settings.function, **self._planned)
+
+    @functools.cached_property
+    def _planned(self) -> dict[str, Any]:
+        """What a plan is made for, beside the arguments."""
+        wanted = self._settings.out_shardings
+        return {"out_shardings": wanted} if jax.tree.leaves(wanted) else {}
+
+    @functools.cached_property
+    def _nothing(self) -> Any:
+        """A function of the same arguments, whose names are what matters of it."""
+
+        @functools.wraps(self._settings.function)
+        def nothing(*_args: Any, **_kwargs: Any) -> tuple[()]:
+            return ()
+
+        return self._tracing(nothing)
+
+    def _relowered(
+        self, program: Any, traced: Any, args: tuple[Any, ...], places: Sequence[Placed]
+    ) -> Any:
+        """``program`` lowered in the place of the user's function, for a call with ``args``."""
+
+        @functools.wraps(self._settings.function)
+        def instead(*positional: Any, **named: Any) -> Any:
+            given = (*positional, *(named[name] for name in self._names))
+            results = jaxpr_as_fun(program)(*jax.tree.leaves(self.dynamic(given)))
+            return jax.tree.unflatten(traced.out_tree, results)
+
+        leaves = jax.tree.leaves(self.dynamic(args))
+        return self._traced(self._tracing(instead, **self._planned), args, leaves, places).lower()
+
+    def _tracing(self, function: Callable[..., Any], **options: Any) -> Any:
+        settings = self._settings
+        static_names = [name for name in self._names if name in settings.static.names]
+        return jax.jit(
+            function,
+            static_argnums=tuple(place for place in sorted(self._static) if place < self._count),
+            static_argnames=static_names,
+            keep_unused=True,
+            **options,
+        )
+
+    def _fixed(self, args: tuple[Any, ...]) -> tuple[Placed, ...]:
+        """What the user has fixed, for each leaf of the dynamic arguments."""
+        by_place = self.dynamic(args[: self._count])
+        fixed = _broadcast(self._settings.in_shardings, by_place, "in_shardings")
+        others = len(jax.tree.leaves(self.dynamic(args))) - len(fixed)
+        return fixed + (None,) * others
+
+    def _say_that_nothing_is_run(self) -> None:
+        settings = self._settings
+        if settings.own_pipeline:
+            name = getattr(settings.function, "__name__", "a function")
+            settings.say_once(
+                "inside",
+                lambda: (
+                    f"the pipeline of {name} is not run inside another function of "
+                    "shardpass.jit: its rules alone hold there, as constraints"
+                ),
+            )
+
+
+def _shape(leaf: Any, place: Placed) -> jax.ShapeDtypeStruct:
+    """A leaf without a value or a mesh, where the user has fixed it if he has."""
+    aval = jax.typeof(leaf)
+    return jax.ShapeDtypeStruct(
+        aval.shape, aval.dtype, sharding=place, weak_type=getattr(aval, "weak_type", False)
+    )
+
+
+def _constrained(leaves: Sequence[Any], places: Sequence[Placed]) -> list[Any]:
+    return [
+        leaf if place is None else jax.lax.with_sharding_constraint(leaf, open_sharding(place))
+        for leaf, place in zip(leaves, places, strict=True)
+    ]
+
+
+def _between_constraints(plan: Plan) -> Callable[..., list[Any]]:
+    """The program of ``plan``, of leaves, in its places."""
+
+    def program(*leaves: Any) -> list[Any]:
+        # Under other transformations the shardings of `jax.jit` may not be all there is.
+        placed = _constrained(leaves, plan.boundary.arguments)
+        return _constrained(jaxpr_as_fun(plan.program)(*placed), plan.boundary.results)
+
+    return program
+
+
+def _with_types(leaves: Sequence[Any], types: Sequence[Placed]) -> list[Any]:
+    """``leaves`` with those types; what arrived without one is resharded to it."""
+    return [
+        leaf if place is None or typed(leaf) else jax.sharding.reshard(leaf, place)
+        for leaf, place in zip(leaves, types, strict=True)
+    ]
+
+
+def _broadcast(prefix: Any, tree: Any, what: str) -> tuple[Placed, ...]:
+    """A tree of shardings, leaf by leaf of ``tree``.
+
+    Raises:
+      ShardingError: ``bad-argument`` where it is no prefix of it.
+    """
+    # In the tree of values `None` is a branch without leaves, in a prefix it is one.
+    prefix = jax.tree.map(
+        lambda leaf: _OPEN if leaf is None else leaf, prefix, is_leaf=is_sharding_leaf
+    )
+    try:
+        full = jax.tree.broadcast(prefix, tree)
+    except ValueError as error:
+        said = str(error).replace("broadcast_prefix prefix_tree", what)
+        raise ShardingError(
+            "bad-argument",
+            f"{what} does not fit the function: {said}",
+            help="give a tree of shardings like the values, or one sharding for a branch of them",
+        ) from error
+    return tuple(None if leaf is _OPEN else leaf for leaf in jax.tree.leaves(full))

@@ -1,0 +1,95 @@
+"""What the hook is called with: a traced function on its way to the compiler."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+import jax
+
+from shardpass.compat import jit_lowering
+
+_JAX: Final = str(Path(jax.__file__).parent) + os.sep
+_HERE: Final = str(Path(__file__).parent) + os.sep
+_JITTED: Final = str(Path(__file__).parent.parent / "jitted") + os.sep
+_UNNAMED: Final = "<unnamed function>"
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """A call of the hook, which is about to lower a function.
+
+    Attributes:
+      parameters: what JAX gives it, by name.
+    """
+
+    parameters: dict[str, Any]
+
+    @classmethod
+    def of(cls, args: Sequence[Any], kwargs: dict[str, Any]) -> Call:
+        """The call with these arguments, however JAX passes them."""
+        return cls(dict(zip(jit_lowering.PARAMETERS[: len(args)], args, strict=True)) | kwargs)
+
+    @property
+    def jaxpr(self) -> Any:
+        """The traced function."""
+        return self.parameters["jaxpr"]
+
+    @property
+    def arguments(self) -> Sequence[Any]:
+        """JAX's descriptions of the arguments: type, sharding, and whether they are bound to it."""
+        return self.parameters["args"]
+
+    @property
+    def in_shardings(self) -> Sequence[Any]:
+        """What the user says of the arguments, or JAX's word for nothing."""
+        return self.parameters["in_shardings"]
+
+    @property
+    def out_shardings(self) -> Sequence[Any]:
+        """The same for the results."""
+        return self.parameters["out_shardings"]
+
+    @property
+    def name(self) -> str:
+        """The function's name."""
+        return self.parameters["name"] or _UNNAMED
+
+    @property
+    def place(self) -> str:
+        """The function's name and where it is written, as JAX says it."""
+        return jit_lowering.written_in(self.jaxpr)[1]
+
+    @property
+    def is_jaxs_own(self) -> bool:
+        """Whether it is a function of JAX's, or a piece of one that runs eagerly.
+
+        Their arguments have names like ``x`` and ``key``, which are not the user's.
+        """
+        file, _ = jit_lowering.written_in(self.jaxpr)
+        names = jit_lowering.argument_names(self.jaxpr)
+        return file is None or file.startswith(_JAX) or names is None
+
+    @property
+    def is_of_shardpass_jit(self) -> bool:
+        """Whether a function of ``shardpass.jit`` is asking, which has a plan of its own."""
+        asking = next(callers(), None)
+        return asking is not None and asking.f_code.co_filename.startswith(_JITTED)
+
+    def explicit(self, place: int) -> bool:
+        """Whether the user says where argument ``place`` is to lie."""
+        return not jit_lowering.is_open(self.in_shardings[place])
+
+
+def callers() -> Iterator[FrameType]:
+    """The frames that called for the lowering, innermost first, without JAX's own."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if not frame.f_code.co_filename.startswith((_JAX, _HERE)):
+            yield frame
+        frame = frame.f_back

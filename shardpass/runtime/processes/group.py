@@ -1,0 +1,95 @@
+"""The processes that take part in a run."""
+
+from __future__ import annotations
+
+import math
+import socket
+from dataclasses import dataclass
+from typing import Final
+
+from shardpass.diagnostics import ShardingError
+
+TIMEOUT: Final = 30.0
+_HERE: Final = "127.0.0.1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Processes that know each other through one of them, the coordinator.
+
+    Attributes:
+      count: how many there are.
+      number: which one is to be started here, from 0; ``None`` for all of them.
+      coordinator: the address that process 0 listens at, ``host:port``.
+      timeout: seconds that a process may be silent before it is taken to be lost.
+    """
+
+    count: int
+    number: int | None
+    coordinator: str
+    timeout: float = TIMEOUT
+
+    @classmethod
+    def of(
+        cls, count: int, number: int | None, coordinator: str | None, timeout: float = TIMEOUT
+    ) -> Group:
+        """Check what a user asks for; without ``number``, all processes are here.
+
+        Raises:
+          ShardingError: ``usage``.
+        """
+        if (number is None) != (coordinator is None):
+            raise ShardingError(
+                "usage",
+                "a process of a cluster needs its number and the address of process 0",
+                help="give both --process-id and --coordinator; or neither, to start all "
+                "processes on this machine",
+            )
+        if count < 1 or (number is not None and not 0 <= number < count):
+            raise ShardingError(
+                "usage",
+                f"process {number} of {count}" if count > 0 else f"{count} processes",
+                help="processes are numbered from 0",
+            )
+        if not (timeout >= 1 and math.isfinite(timeout)):
+            raise ShardingError("usage", f"a time-out of {timeout:g} s; it is at least 1 s")
+        if coordinator is None:
+            return cls(
+                count=count, number=None, coordinator=f"{_HERE}:{_free_port()}", timeout=timeout
+            )
+        host, colon, port = coordinator.rpartition(":")
+        if not (host and colon and port.isdecimal() and 0 < int(port) < 65536):
+            raise ShardingError(
+                "usage", f'"{coordinator}" is no address', help="say node-0:1234, a host and a port"
+            )
+        return cls(count=count, number=number, coordinator=coordinator, timeout=timeout)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether all processes are started on this machine, by one supervisor."""
+        return self.number is None
+
+    @property
+    def numbers_here(self) -> tuple[int, ...]:
+        """The processes that are started here."""
+        return tuple(range(self.count)) if self.number is None else (self.number,)
+
+    def share(self, devices: int) -> int:
+        """How many of ``devices`` each process has.
+
+        Raises:
+          ShardingError: ``usage``, where they are not shared out evenly.
+        """
+        if devices % self.count:
+            raise ShardingError(
+                "usage",
+                f"{devices} devices cannot be shared out evenly among {self.count} processes",
+                help="give a number of devices (--devices) that the number of processes divides",
+            )
+        return devices // self.count
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((_HERE, 0))
+        return probe.getsockname()[1]

@@ -1,0 +1,93 @@
+"""A small training step, its arguments and a plan for it, for the tests of this folder."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.monitoring
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+RULES = [
+    (r"^batch\.", PartitionSpec("data")),
+    (r"\.up$", PartitionSpec(None, "model")),
+    (r"\.down$", PartitionSpec("model")),
+]
+
+
+def mesh_of(kind: AxisType = AxisType.Auto) -> jax.sharding.Mesh:
+    return jax.make_mesh((2, 4), ("data", "model"), axis_types=(kind,) * 2)
+
+
+def placed(*spec: Any, kind: AxisType = AxisType.Auto) -> NamedSharding:
+    return NamedSharding(mesh_of(kind), PartitionSpec(*spec))
+
+
+def train_step(params: dict[str, Any], batch: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+    def loss_of(params: dict[str, Any]) -> Any:
+        hidden = jnp.tanh(batch["x"] @ params["up"])
+        return ((hidden @ params["down"] - batch["y"]) ** 2).mean()
+
+    loss, gradient = jax.value_and_grad(loss_of)(params)
+    return jax.tree.map(lambda p, g: p - 0.1 * g, params, gradient), loss
+
+
+def parameters() -> dict[str, np.ndarray]:
+    draw = np.random.default_rng(0)
+    return {
+        "up": draw.normal(size=(16, 32)).astype(np.float32),
+        "down": draw.normal(size=(32, 4)).astype(np.float32),
+    }
+
+
+def batch(rows: int = 8) -> dict[str, np.ndarray]:
+    draw = np.random.default_rng(1)
+    return {
+        "x": draw.normal(size=(rows, 16)).astype(np.float32),
+        "y": draw.normal(size=(rows, 4)).astype(np.float32),
+    }
+
+
+def same(found: Any, expected: Any, *, tolerance: float = 2e-5) -> None:
+    """Both trees hold the same numbers."""
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(
+            np.asarray(a), np.asarray(b), rtol=tolerance, atol=tolerance
+        ),
+        found,
+        expected,
+    )
+
+
+def spec_of(array: Any) -> tuple[Any, ...]:
+    """The spec of an array's sharding without the ``None`` at its end."""
+    entries = tuple(array.sharding.spec)
+    while entries and entries[-1] is None:
+        entries = entries[:-1]
+    return entries
+
+
+@contextlib.contextmanager
+def events() -> Iterator[collections.Counter[str]]:
+    """How often JAX traces, lowers and compiles meanwhile."""
+    counted: collections.Counter[str] = collections.Counter()
+    names = {
+        "/jax/core/compile/jaxpr_trace_duration": "traced",
+        "/jax/core/compile/jaxpr_to_mlir_module_duration": "lowered",
+        "/jax/core/compile/backend_compile_duration": "compiled",
+    }
+
+    def listen(event: str, _duration: float, **_: Any) -> None:
+        if event in names:
+            counted[names[event]] += 1
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        yield counted
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)

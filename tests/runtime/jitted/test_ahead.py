@@ -1,0 +1,91 @@
+"""Functions traced, lowered, compiled and reported ahead of their calls."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import AbstractMesh, AxisType, PartitionSpec
+
+import shardpass
+from shardpass import ShardingError
+from tests.runtime.jitted.steps import RULES, batch, mesh_of, parameters, same, train_step
+
+
+def shapes(tree: object) -> object:
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), tree)
+
+
+class TestOnDevices:
+    def test_a_compiled_function_gives_the_numbers(self):
+        step = shardpass.jit(train_step, mesh=mesh_of(), rules=RULES)
+        compiled = step.lower(shapes(parameters()), shapes(batch())).compile()
+        same(compiled(parameters(), batch()), train_step(parameters(), batch()))
+
+    def test_the_report_says_what_devices_hold_and_send(self):
+        step = shardpass.jit(train_step, mesh=mesh_of(), rules=RULES)
+        lowered = step.lower(parameters(), batch())
+        report = lowered.report()
+        assert [(row.path, row.spec, row.shard_shape) for row in report.arguments] == [
+            ("params.down", '[{"model"}, {}]', (8, 4)),
+            ("params.up", '[{}, {"model"}]', (16, 8)),
+            ("batch.x", '[{"data"}, {}]', (4, 16)),
+            ("batch.y", '[{"data"}, {}]', (4, 4)),
+        ]
+        assert ' params.up    16x32xf32  [{}, {"model"}]  16x8   2.0 KiB       512 B' in str(report)
+        compiled = lowered.compile().report().compiled
+        assert compiled is not None
+        assert {row.kind for row in compiled.collectives.rows} == {"all-reduce"}
+
+    def test_text_in_either_notation(self):
+        step = shardpass.jit(train_step, mesh=mesh_of(), rules=RULES)
+        lowered = step.lower(parameters(), batch())
+        assert "sdy.sharding" in lowered.as_text(notation="sdy")
+        assert "mhlo.sharding" in lowered.as_text(notation="mhlo")
+        assert "sdy." not in lowered.as_text(notation="mhlo")
+        assert lowered.as_text() == lowered.jax.as_text()
+        with pytest.raises(ShardingError, match='notation is "sdy" or "mhlo", not \'gspmd\''):
+            lowered.as_text(notation="gspmd")
+
+    def test_a_report_is_printed_once_for_each_plan(self, capfd: pytest.CaptureFixture[str]):
+        step = shardpass.jit(train_step, mesh=mesh_of(), rules=RULES, report=True)
+        state, _ = step(parameters(), batch())
+        step(state, batch())
+        said = capfd.readouterr()
+        assert said.err.count("4 arguments: each device holds 0.300 of the bytes") == 1
+        assert said.out == ""
+
+    def test_the_stages_answer_for_jaxs_own(self):
+        step = shardpass.jit(train_step, mesh=mesh_of(), rules=RULES)
+        traced = step.trace(parameters(), batch())
+        assert traced.fun_name == "train_step"
+        lowered = traced.lower()
+        assert lowered.out_tree == jax.tree.structure(train_step(parameters(), batch()))
+        assert lowered.compile().input_shardings[0][1]["x"].spec == PartitionSpec("data")
+
+
+class TestWithoutDevices:
+    @pytest.mark.parametrize("platform", ["cpu", "tpu", "cuda"])
+    def test_hundreds_of_devices_of_another_platform(self, platform: str):
+        mesh = AbstractMesh((16, 32), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+        step = shardpass.jit(train_step, mesh=mesh, rules=RULES)
+        params = {
+            "up": jax.ShapeDtypeStruct((64, 128), np.float32),
+            "down": jax.ShapeDtypeStruct((128, 64), np.float32),
+        }
+        rows = {
+            "x": jax.ShapeDtypeStruct((32, 64), np.float32),
+            "y": jax.ShapeDtypeStruct((32, 64), np.float32),
+        }
+        lowered = step.trace(params, rows).lower(lowering_platforms=(platform,))
+        assert "mhlo.num_partitions = 512 : i32" in lowered.as_text()
+        assert [row.shard_shape for row in lowered.report().arguments] == [
+            (4, 64), (64, 4), (2, 64), (2, 64),
+        ]  # fmt: skip
+        with pytest.raises(ShardingError, match="lowered for a mesh without devices") as caught:
+            lowered.compile()
+        assert caught.value.slug == "device-free"
+
+    def test_our_own_meshes_without_devices(self):
+        step = shardpass.jit(train_step, mesh=shardpass.Mesh.of(data=2, model=4), rules=RULES)
+        assert '"data"=2, "model"=4' in step.lower(parameters(), batch()).as_text()

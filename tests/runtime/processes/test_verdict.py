@@ -1,0 +1,135 @@
+"""The lost process, told from those that it took along."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from shardpass.diagnostics import ShardingError
+from shardpass.runtime.processes.verdict import Seen, verdict
+
+ABORTED = """\
+F1130 17:08:46.928534   22160 client.h:86] Terminating process because the JAX distributed service \
+detected fatal errors. This most likely indicates that another task died; absl::Status: INTERNAL: \
+Shutdown barrier has failed.
+Barrier result: 'INTERNAL: task is set to ERROR: UNAVAILABLE: Task 2 heartbeat timeout. This \
+indicates that the remote task has failed'
+"""
+UNHEALTHY = """\
+F1130 17:09:00.254682   22521 client.h:80] Terminating process because the JAX distributed service \
+detected fatal errors. UNAVAILABLE: The following tasks are unhealthy (stopped sending heartbeats):
+2
+The tasks have crashed.
+"""
+STREAM = """\
+F1130 17:09:00.254682   22521 client.h:80] Terminating process because the JAX distributed service \
+detected fatal errors. UNAVAILABLE: Failed to send RPC to coordination service.
+"""
+GLOO = ShardingError(
+    "run-failed", "running m failed: UNKNOWN: Gloo all-reduce failed: Connection closed by peer"
+)
+NCCL = ("JaxRuntimeError: INTERNAL: NCCL operation ncclAllReduce failed", "Traceback ...")
+
+
+def seen(number: int, **known: object) -> Seen:
+    running = Seen(number=number, count=3, pid=100 + number, step="run sharded")
+    return replace(running, **known)  # pyright: ignore[reportArgumentType]
+
+
+def told(*workers: Seen) -> str:
+    error = verdict(workers, timeout=5)
+    assert error.slug == "process-lost"
+    return error.diagnostic.message
+
+
+def test_who_died_before_who_was_aborted_for_it():
+    """In whatever order they were seen."""
+    aborted, killed = seen(0, code=-6, told=ABORTED), seen(2, code=-9)
+    assert told(aborted, killed, seen(1)) == "process 2 of 3 (pid 102) was ended by SIGKILL"
+    assert told(killed, aborted, seen(1)) == "process 2 of 3 (pid 102) was ended by SIGKILL"
+
+
+@pytest.mark.parametrize("error", [GLOO, NCCL], ids=["gloo", "nccl"])
+def test_who_is_stopped_before_whose_collective_failed(error: object):
+    assert (
+        told(seen(0, error=error), seen(1, code=-6, told=STREAM), seen(2, stopped=4.0))
+        == "process 2 of 3 (pid 102) has been stopped by a signal for 4 s"
+    )
+
+
+def test_who_died_before_who_is_stopped():
+    """A process that is stopped by the death of another, in a debugger say."""
+    assert "process 1 of 3" in told(seen(1, code=-11), seen(0, stopped=9.0), seen(2))
+
+
+def test_who_raised_before_who_is_stopped_for_a_moment():
+    raised = seen(1, error=("KeyError: 'x'", "Traceback\n  File\nKeyError: 'x'"))
+    assert told(raised, seen(0, stopped=0.5), seen(2)) == (
+        "process 1 of 3 (pid 101) raised KeyError: 'x'"
+    )
+    assert "process 0 of 3 (pid 100) has been stopped" in told(
+        raised, seen(0, stopped=5.0), seen(2)
+    )
+
+
+def test_who_is_silent_when_the_others_gave_up():
+    assert told(seen(0, error=GLOO), seen(2, error=GLOO), seen(1)) == (
+        "process 1 of 3 (pid 101) does not answer: the others waited 5 s for it"
+    )
+
+
+def test_who_was_aborted_with_process_0_that_gave_up_waiting():
+    assert "process 1 of 3 (pid 101) does not answer" in told(
+        seen(0, error=GLOO), seen(2, error=GLOO), seen(1, code=-6, told=STREAM)
+    )
+
+
+def test_whom_process_0_waited_for_at_a_meeting():
+    """The third waits for process 0, and is silent as well."""
+    error = ShardingError("process-lost", "process 2 of 3 is not ready to run 5 s after process 0")
+    assert "process 2 of 3 (pid 102) does not answer" in told(
+        seen(0, error=error), seen(1), seen(2)
+    )
+
+
+@pytest.mark.parametrize("text", [ABORTED, UNHEALTHY], ids=["barrier", "heartbeats"])
+def test_whom_jax_misses_on_another_machine(text: str):
+    error = verdict([seen(0, code=-6, told=text)], timeout=5)
+    assert error.slug == "process-lost"
+    assert error.diagnostic.message == "process 2 of 3 has not been heard of for 5 s"
+    (note,) = error.diagnostic.notes
+    assert note == 'process 0 of 3 (pid 100) gave up; it was at "run sharded"'
+
+
+def test_the_coordinator_on_another_machine():
+    error = verdict([seen(1, code=-6, told=STREAM)], timeout=5)
+    assert error.diagnostic.message == (
+        "another of 3 processes is lost, likely process 0, the coordinator"
+    )
+    assert error.diagnostic.notes[1].startswith("Terminating process because the JAX")
+
+
+def test_whom_process_0_misses_on_another_machine():
+    error = ShardingError("process-lost", "process 2 of 3 is not ready to run 5 s after process 0")
+    assert verdict([seen(0, error=error)], timeout=5) is error
+
+
+def test_an_abort_of_xlas_own_is_no_abort_for_another():
+    text = "F1130 02:02:23.260038    7617 hlo_sharding.cc:747] Check failed: a == b (4 vs. 5)"
+    error = verdict([seen(0, code=-6, told=text), seen(1), seen(2)], timeout=5)
+    assert error.diagnostic.message == "process 0 of 3 (pid 100) was ended by SIGABRT"
+    assert error.diagnostic.notes == ('it was at "run sharded"', "Check failed: a == b (4 vs. 5)")
+
+
+def test_errors_that_differ_are_the_first_ones_own():
+    first = seen(1, error=ShardingError("bad-inputs", "no a.npz"))
+    second = seen(0, error=ShardingError("bad-inputs", "no b.npz"))
+    error = verdict([first, second, seen(2)], timeout=5)
+    assert error.diagnostic.message == "no a.npz"
+    assert "process 1 of 3 (pid 101) raised this" in error.diagnostic.notes[0]
+
+
+def test_a_process_that_had_not_begun():
+    error = verdict([seen(1, code=1, step="", told="ModuleNotFoundError: no jax")], timeout=5)
+    assert error.diagnostic.notes == ("it had not begun", "ModuleNotFoundError: no jax")
