@@ -202,7 +202,8 @@ def test_an_error_in_a_function_under_jit_has_none_of_our_frames(script, shardpa
     done = shardpass("run-script", "train.py", "--rules", "r.toml")
     assert done.returncode == 1
     assert "TypeError: dot_general requires contracting dimensions" in done.stderr
-    assert "shardpass" not in done.stderr
+    # The folder that all of this lies in may be called so as well.
+    assert not re.search(r"shardpass/(?:cli|compat|mlir|passes|runtime)/", done.stderr)
 
 
 def test_a_batch_that_does_not_divide(script, shardpass: Run):
