@@ -187,7 +187,10 @@ class Spawned:
         if self.code is not None or not hasattr(os, "waitid"):
             return False
         looking = os.WSTOPPED | os.WNOHANG | os.WNOWAIT
-        return os.waitid(os.P_PID, self.pid, looking) is not None
+        try:
+            return os.waitid(os.P_PID, self.pid, looking) is not None
+        except ChildProcessError:
+            return False  # It has ended since.
 
     def end(self) -> None:
         """See :class:`Child`."""

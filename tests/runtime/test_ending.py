@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from shardpass.runtime.ending import Spawned
 from tests.runtime.fresh import REPOSITORY
 
 _SOON = 10.0
@@ -133,3 +134,13 @@ def in_child(task, folder, told=in_child):
     assert (tmp_path / "said").read_text() == (
         "process-aborted: the child process was ended by SIGTERM"
     )
+
+
+def test_a_process_that_has_just_ended_is_not_stopped(monkeypatch: pytest.MonkeyPatch):
+    """It may end between a look at its exit code and one at whether it is stopped."""
+    child = Spawned(subprocess.Popen([sys.executable, "-c", ""]))
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    with monkeypatch.context() as patch:
+        patch.setattr(Spawned, "code", None)
+        assert child.is_stopped is False
+    assert child.wait() == 0
