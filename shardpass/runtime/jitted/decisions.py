@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, cast
 
 import jax
-from jax.extend.core import ClosedJaxpr, DropVar, Jaxpr, Var
+from jax.extend.core import DropVar, Jaxpr, Var
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func, sdy
 
@@ -131,11 +131,16 @@ class _Rewriting:
         return equation.replace(params={**equation.params, **changed}) if changed else equation
 
     def _parameter(self, value: Any) -> Any:
-        if isinstance(value, (Jaxpr, ClosedJaxpr)):
+        if _is_program(value):
             return self.closed(value)
-        if isinstance(value, tuple) and value and isinstance(value[0], (Jaxpr, ClosedJaxpr)):
+        if isinstance(value, tuple) and value and _is_program(value[0]):
             return tuple(self.closed(item) for item in value)
         return value
+
+
+def _is_program(value: Any) -> bool:
+    """Whether ``value`` is a jaxpr, closed or not; newer JAX has one class for both."""
+    return isinstance(getattr(value, "jaxpr", value), Jaxpr)
 
 
 def read_numbers(module: Module) -> None:
