@@ -12,7 +12,7 @@ from shardpass.partition_rules import PartitionRules
 from shardpass.partition_rules.resolve import resolve_spec
 from shardpass.partition_rules.spec import Spec
 from shardpass.runtime.jitted.axis_types import manual_axes, typed, with_auto_axes
-from shardpass.runtime.jitted.policy import Policy, current_policy, jax_mesh
+from shardpass.runtime.jitted.policy import Policy, current_policy, jax_mesh, spec_text
 from shardpass.runtime.jitted.telling import warn
 from shardpass.sharding.conversion import as_mesh_shape, spec_of
 
@@ -74,7 +74,9 @@ def _constrained(x: Any, spec: Any, policy: Policy) -> Any:
             help="inside, each device has its own block: constrain over the other axes",
         )
     if kind := typed(x):
-        _say_that_it_did_nothing(spec, f"the value has {kind.spec} in its type, which holds")
+        _say_that_it_did_nothing(
+            spec, f"the value has {spec_text(kind.spec)} in its type, which holds"
+        )
         return x
     if axes and all(policy.mesh.shape[name] == 1 for name in axes):
         _say_that_it_did_nothing(spec, "all its axes have size 1")

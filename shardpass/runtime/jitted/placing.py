@@ -21,7 +21,7 @@ from jax.sharding import AbstractMesh, NamedSharding, SingleDeviceSharding
 from shardpass.compat.lowering import device_assignment
 from shardpass.diagnostics import Diagnostic, Severity, ShardingError
 from shardpass.runtime.jitted.planning import Placed
-from shardpass.runtime.jitted.policy import ids_of
+from shardpass.runtime.jitted.policy import ids_of, spec_text
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def _said_of(array: Any) -> str:
 def _said(sharding: jax.sharding.Sharding) -> str:
     if isinstance(sharding, NamedSharding):
         mesh = ", ".join(f"{name}={size}" for name, size in sharding.mesh.shape.items())
-        return f"{sharding.spec} on mesh {mesh}"
+        return f"{spec_text(sharding.spec)} on mesh {mesh}"
     return str(sharding)
 
 

@@ -34,7 +34,7 @@ from shardpass.runtime.jitted.decisions import (
     unnumbered,
     with_notes,
 )
-from shardpass.runtime.jitted.policy import Policy
+from shardpass.runtime.jitted.policy import Policy, spec_text
 
 #: A program as JAX lowers it, with the user's names for its arguments.
 Relower = Callable[[Any], Any]
@@ -232,7 +232,8 @@ def _contradiction(place: int, path: str, kind: Any, spec: Any) -> Diagnostic:
     return Diagnostic(
         Severity.ERROR,
         "rule-conflict",
-        f'argument {place} ("{path}") has {kind} in its type, and a rule says {spec}',
+        f'argument {place} ("{path}") has {spec_text(kind)} in its type, and a rule '
+        f"says {spec_text(spec)}",
         path=path,
         notes=("on Explicit axes the type holds",),
         help=_SETTLE,

@@ -196,6 +196,11 @@ def ids_of(devices: Sequence[Any]) -> str:
     return f"{platform} devices {shown}" + (f" and {more} more" if more > 0 else "")
 
 
+def spec_text(spec: PartitionSpec) -> str:
+    """``P('data', None)``, JAX's spec or ours: which of equal ones JAX keeps is chance."""
+    return f"P{tuple(spec)!r}"
+
+
 def is_sharding_leaf(value: Any) -> bool:
     """Whether ``value`` is a leaf of a tree of shardings."""
     return value is None or isinstance(value, (PartitionSpec, jax.sharding.Sharding))

@@ -12,6 +12,7 @@ from jax.sharding import NamedSharding
 
 from shardpass.diagnostics import Diagnostic, Severity
 from shardpass.mlir import EntryValue
+from shardpass.runtime.jitted.policy import spec_text
 from shardpass.runtime.plugged.adapters import Names
 from shardpass.runtime.plugged.calls import Call
 from shardpass.runtime.plugged.exempt import LeftAlone, Why
@@ -203,7 +204,9 @@ def _places(
 def _spec(place: Any) -> str | None:
     if place is None:
         return None
-    return str(place.spec) if isinstance(place, NamedSharding) else " ".join(str(place).split())
+    if isinstance(place, NamedSharding):
+        return spec_text(place.spec)
+    return " ".join(str(place).split())
 
 
 def _shown(row: Compiled) -> list[str]:

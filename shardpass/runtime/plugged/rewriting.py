@@ -33,7 +33,7 @@ from shardpass.passes import run_pipeline
 from shardpass.passes.propagate import Propagate
 from shardpass.runtime.jitted.axis_types import said_by
 from shardpass.runtime.jitted.planning import Placed, Reader
-from shardpass.runtime.jitted.policy import Policy
+from shardpass.runtime.jitted.policy import Policy, spec_text
 from shardpass.runtime.plugged.arrivals import (
     Moved,
     Writer,
@@ -364,7 +364,8 @@ def _refuse_conflicts(
             diagnostic,
             severity=Severity.ERROR,
             slug="rule-conflict",
-            message=f"{diagnostic.message} (its type says {types[diagnostic.path].spec})",
+            message=f"{diagnostic.message} "
+            f"(its type says {spec_text(types[diagnostic.path].spec)})",
             help=_SETTLE,
         )
         for diagnostic in diagnostics
