@@ -22,6 +22,7 @@ import jax
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
 from shardpass.diagnostics import ShardingError
+from shardpass.sharding.partition_spec import axes_of
 
 JaxMesh = jax.sharding.Mesh | AbstractMesh
 _AnyMesh = TypeVar("_AnyMesh", jax.sharding.Mesh, AbstractMesh)
@@ -55,12 +56,8 @@ def said_by(kind: Any) -> NamedSharding | None:
     sharding = _of_type(kind)
     if sharding is None:
         return None
-    kinds = dict(zip(sharding.mesh.axis_names, sharding.mesh.axis_types, strict=True))
-    for entry in sharding.spec:
-        for name in (entry,) if isinstance(entry, str) else entry or ():
-            if kinds.get(name) is AxisType.Explicit:
-                return sharding
-    return None
+    cut = {name for entry in sharding.spec for name in axes_of(entry)}
+    return sharding if cut.intersection(_explicit_axes(sharding.mesh)) else None
 
 
 def opened(
@@ -77,11 +74,7 @@ def opened(
     if not meshes:
         return program(*leaves)
     mesh = meshes[0]
-    names = tuple(
-        name
-        for name, kind in zip(mesh.axis_names, mesh.axis_types, strict=True)
-        if kind is AxisType.Explicit
-    )
+    names = _explicit_axes(mesh)
     types = [_type_of(place, mesh) for place in results]
     run: Any = jax.sharding.auto_axes(program, axes=names, out_sharding=types)
     return run(*leaves)
@@ -113,8 +106,7 @@ def inside_manual(
     """
     assert isinstance(place, NamedSharding)
     for entry in place.spec:
-        names = (entry,) if isinstance(entry, str) else tuple(entry or ())
-        if taken := manual.intersection(names):
+        if taken := manual.intersection(axes_of(entry)):
             raise ShardingError(
                 "not-supported",
                 f"{subject} is to be cut over {', '.join(sorted(taken))}, and the function is "
@@ -129,12 +121,9 @@ def _type_of(place: jax.sharding.Sharding | None, mesh: JaxMesh) -> NamedShardin
     """``place`` as a type on ``mesh``, over those of its axes that types speak of."""
     if not isinstance(place, NamedSharding):
         return NamedSharding(mesh, PartitionSpec())
-    kinds = dict(zip(mesh.axis_names, mesh.axis_types, strict=True))
-    entries: list[Any] = []
-    for entry in place.spec:
-        names = (entry,) if isinstance(entry, str) else tuple(entry or ())
-        entries.append(tuple(n for n in names if kinds.get(n) is AxisType.Explicit) or None)
-    return NamedSharding(mesh, PartitionSpec(*entries))
+    explicit = _explicit_axes(mesh)
+    entries = (tuple(n for n in axes_of(entry) if n in explicit) for entry in place.spec)
+    return NamedSharding(mesh, PartitionSpec(*(names or None for names in entries)))
 
 
 def _explicit(value: Any) -> NamedSharding | None:
@@ -146,6 +135,11 @@ def _of_type(kind: Any) -> NamedSharding | None:
     if isinstance(sharding, NamedSharding) and _has_explicit(sharding.mesh):
         return sharding
     return None
+
+
+def _explicit_axes(mesh: JaxMesh) -> tuple[str, ...]:
+    kinds = zip(mesh.axis_names, mesh.axis_types, strict=True)
+    return tuple(name for name, kind in kinds if kind is AxisType.Explicit)
 
 
 def _has_explicit(mesh: JaxMesh) -> bool:

@@ -15,6 +15,7 @@ from shardpass.runtime.jitted.axis_types import manual_axes, typed, with_auto_ax
 from shardpass.runtime.jitted.policy import Policy, current_policy, jax_mesh, spec_text
 from shardpass.runtime.jitted.telling import warn
 from shardpass.sharding.conversion import as_mesh_shape, spec_of
+from shardpass.sharding.partition_spec import axes_of
 
 
 def constrain(x: Any, spec: Any, *, mesh: Any = None, rules: Any = None) -> Any:
@@ -66,7 +67,7 @@ def _set_mesh() -> Any:
 def _constrained(x: Any, spec: Any, policy: Policy) -> Any:
     shape = jax.numpy.shape(x)
     cut = _spec(spec, shape, policy)
-    axes = {name for entry in cut for name in _names(entry)}
+    axes = {name for entry in cut for name in axes_of(entry)}
     if taken := axes & manual_axes(policy.mesh):
         raise ShardingError(
             "not-supported",
@@ -117,12 +118,6 @@ def _by_name(name: str, shape: tuple[int, ...], policy: Policy) -> Any:
     for diagnostic in found.diagnostics:
         warn(str(diagnostic))
     return spec_of(found.sharding)
-
-
-def _names(entry: Any) -> tuple[str, ...]:
-    if isinstance(entry, str):
-        return (entry,)
-    return entry if isinstance(entry, tuple) else ()
 
 
 def _say_that_it_did_nothing(spec: Any, why: str) -> None:

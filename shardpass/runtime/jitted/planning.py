@@ -35,6 +35,7 @@ from shardpass.runtime.jitted.decisions import (
     with_notes,
 )
 from shardpass.runtime.jitted.policy import Policy, spec_text
+from shardpass.sharding.partition_spec import axes_of
 
 #: A program as JAX lowers it, with the user's names for its arguments.
 Relower = Callable[[Any], Any]
@@ -222,7 +223,7 @@ def settled_types(
 
 
 def _axes(spec: PartitionSpec) -> list[tuple[str, ...]]:
-    dims = [(e,) if isinstance(e, str) else tuple(e or ()) for e in spec]
+    dims = [axes_of(entry) for entry in spec]
     while dims and not dims[-1]:
         dims.pop()
     return dims
