@@ -21,6 +21,7 @@ What is here, by area:
 ``mesh_context``
     ``with mesh:`` is documented by the reference and deprecated by JAX; we enter the same context
     without the warning.
+
 ``devices``
     ``jax.Device``, spelt so that type checkers know it.
 
@@ -35,6 +36,25 @@ What is here, by area:
 ``sharding_hooks``
     what JAX asks of a sharding that is a class of its own: the members with an underscore, in terms
     of the public ones of ours.
+
+``program_calls``
+    a traced program called inside another trace as one equation, which no public name does.
+
+``jit_cache``
+    how many kinds of calls a function of ``jax.jit`` has met, which says when one is new.
+
+``jit_lowering``
+    the one function that plugin mode hooks: it makes a program of a traced function and the places
+    of its arguments.
+
+``exporting``, ``hlo_import``, ``xla_client``
+    the fields of an exported function that hold its plan; XLA's reader of HLO; its classes.
+
+``coordination``
+    the store of small values that the processes of ``jax.distributed`` share.
+
+``tracebacks``
+    frames of JAX's in the errors that users see.
 
 The layer sits above ``canon`` and below ``sharding``. It may import jax and jaxlib, public or not;
 nothing else in the package imports ``jax._src`` or ``jaxlib``.

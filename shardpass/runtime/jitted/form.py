@@ -156,6 +156,8 @@ class Form:
 
     def _switch(self, found: AnotherBoundaryError) -> _Program:
         plan = found.plan
+        if plan is None:
+            return self._use(self._open)
         key = (plan.boundary, found.trees, frozenset())
         if key not in self._programs:
             call = self._jit(plan.boundary, found.trees)
@@ -193,7 +195,7 @@ class Form:
         @functools.wraps(self._settings.function)
         def program(*args: Any) -> Any:
             try:
-                return self._tracing.run(boundary, args)
+                return self._tracing.run(boundary, args, loose)
             except AnotherBoundaryError:
                 raise
             except ValueError as error:

@@ -150,7 +150,9 @@ def derive(traced: Any, policy: Policy, given: Given, relower: Relower | None = 
     else:
         lowered = load(traced.lower())
         before = None
-    result = run_pipeline(lowered, steps, **policy.given)
+    # MLIR's verifier takes as long as propagation itself. JAX has run it over what it lowered.
+    verify_each = not policy.is_built_in
+    result = run_pipeline(lowered, steps, verify_each=verify_each, **policy.given)
     module = result.module
     _check_arguments(module)
     # In front of the arguments that a caller sees JAX may put constants.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final
 
 import jax
@@ -42,6 +43,14 @@ class Policy:
     rules: PartitionRules | None
     pipeline: tuple[Step, ...] = field(repr=False)
     used_by_name: set[int] = field(default_factory=set, repr=False, compare=False)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        # JAX asks for it with each operation that it traces under this policy.
+        return hash((self.mesh, self.rules, self.pipeline))
 
     @classmethod
     def of(cls, mesh: Any, rules: Any = None, pipeline: Any = None) -> Policy:
@@ -98,6 +107,11 @@ class Policy:
     def propagates(self) -> bool:
         """Whether the plan settles every value."""
         return any(isinstance(step, Propagate) for step in self.pipeline)
+
+    @property
+    def is_built_in(self) -> bool:
+        """Whether no pass of the user's takes part."""
+        return all(type(step) in (Annotate, Propagate) for step in self.pipeline)
 
     @property
     def decides_inside(self) -> bool:

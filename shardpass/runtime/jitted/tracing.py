@@ -8,8 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import jax
+from jax.core import Tracer
 from jax.extend.core import jaxpr_as_fun
 
+from shardpass.compat.program_calls import call_program
 from shardpass.diagnostics import ShardingError
 from shardpass.runtime.jitted.axis_types import (
     inside_manual,
@@ -37,9 +39,14 @@ _OPEN: Final = object()
 
 
 class AnotherBoundaryError(ValueError):
-    """In the middle of a trace: the plan for these arguments has another boundary."""
+    """In the middle of a trace: these arguments are for another ``jax.jit``.
 
-    def __init__(self, plan: Plan, trees: tuple[Any, Any]) -> None:
+    Attributes:
+      plan: whose boundary that one has; ``None`` for the one without shardings.
+      trees: of the arguments and results.
+    """
+
+    def __init__(self, plan: Plan | None, trees: Any) -> None:
         super().__init__()
         self.plan = plan
         self.trees = trees
@@ -67,18 +74,22 @@ class Tracing:
             for place, arg in enumerate(args)
         )
 
-    def run(self, boundary: Boundary, args: tuple[Any, ...]) -> Any:
-        """Find the plan for ``args``, and trace the user's program between its constraints.
+    def run(
+        self, boundary: Boundary, args: tuple[Any, ...], loose: frozenset[int] = frozenset()
+    ) -> Any:
+        """Find the plan for ``args``, and trace the user's program in its places.
 
         Args:
           boundary: that of the ``jax.jit`` that asks.
           args: all arguments by position, static ones among them.
+          loose: arguments, leaf by leaf, that it takes wherever they lie.
 
         Raises:
-          AnotherBoundaryError: if the plan has another.
+          AnotherBoundaryError: if it has to have another.
         """
         leaves, in_tree = jax.tree.flatten(self.dynamic(args))
         if manual := manual_axes(self._settings.policy.mesh):
+            _ask_for(None, boundary)
             return self._in_manual_computation(args, leaves, manual)
         fixed = self._fixed(args)
         is_nested = current_policy.value is not None
@@ -87,13 +98,17 @@ class Tracing:
             with contextlib.nullcontext() if types else open_context():
                 plan, out_tree = self._plan(args, leaves, fixed, types, is_nested=is_nested)
             if is_nested:
+                _ask_for(None, boundary)
                 self._say_that_nothing_is_run()
-            elif plan.boundary != boundary:
-                raise AnotherBoundaryError(plan, (in_tree, out_tree))
+                untold = plan.boundary
+            else:
+                _ask_for(plan, boundary, (in_tree, out_tree))
+                untold = _at(plan.boundary, loose)
             if types:
                 results = jaxpr_as_fun(plan.program)(*_with_types(leaves, types))
             else:
-                results = opened(_between_constraints(plan), leaves, plan.boundary.results)
+                program = self._program(plan, untold)
+                results = opened(program, leaves, plan.boundary.results)
         return jax.tree.unflatten(out_tree, results)
 
     def _in_manual_computation(
@@ -160,6 +175,20 @@ class Tracing:
             return ()
         by_rules = self._by_rules(args, leaves)
         return settled_types(fixed, found, by_rules, self._settings.policy)
+
+    def _program(self, plan: Plan, untold: Boundary) -> Callable[..., list[Any]]:
+        """The program of ``plan``, of leaves, with constraints for what no ``jax.jit`` is told."""
+        name = getattr(self._settings.function, "__name__", "function")
+
+        def program(*leaves: Any) -> list[Any]:
+            if leaves and not any(isinstance(leaf, Tracer) for leaf in leaves):
+                # `jax.disable_jit`, or `jax.debug_nans` on its way to the operation.
+                placed = _constrained(leaves, plan.boundary.arguments)
+                return _constrained(jaxpr_as_fun(plan.program)(*placed), plan.boundary.results)
+            placed = _constrained(leaves, untold.arguments)
+            return _constrained(call_program(plan.program, placed, name), untold.results)
+
+        return program
 
     def _traced(
         self,
@@ -249,22 +278,24 @@ def _shape(leaf: Any, place: Placed) -> jax.ShapeDtypeStruct:
     )
 
 
+def _ask_for(plan: Plan | None, boundary: Boundary, trees: Any = None) -> None:
+    """Go on only if ``boundary`` is the one that is needed: that of ``plan``, or one without."""
+    needed = Boundary() if plan is None else plan.boundary
+    if boundary != needed:
+        raise AnotherBoundaryError(plan, trees)
+
+
+def _at(boundary: Boundary, places: frozenset[int]) -> Boundary:
+    """What ``boundary`` says of the arguments at ``places``, and nothing else."""
+    arguments = (a if n in places else None for n, a in enumerate(boundary.arguments))
+    return Boundary(tuple(arguments), (None,) * len(boundary.results))
+
+
 def _constrained(leaves: Sequence[Any], places: Sequence[Placed]) -> list[Any]:
     return [
         leaf if place is None else jax.lax.with_sharding_constraint(leaf, open_sharding(place))
         for leaf, place in zip(leaves, places, strict=True)
     ]
-
-
-def _between_constraints(plan: Plan) -> Callable[..., list[Any]]:
-    """The program of ``plan``, of leaves, in its places."""
-
-    def program(*leaves: Any) -> list[Any]:
-        # Under other transformations the shardings of `jax.jit` may not be all there is.
-        placed = _constrained(leaves, plan.boundary.arguments)
-        return _constrained(jaxpr_as_fun(plan.program)(*placed), plan.boundary.results)
-
-    return program
 
 
 def _with_types(leaves: Sequence[Any], types: Sequence[Placed]) -> list[Any]:

@@ -53,6 +53,20 @@ def batch(rows: int = 8) -> dict[str, np.ndarray]:
     }
 
 
+def constraints(jaxpr: Any) -> list[tuple[str, Any]]:
+    """What each constraint in a program is on, and its spec, in order, insides included."""
+    found: list[tuple[str, Any]] = []
+    made_by = {v: e.primitive.name for e in jaxpr.eqns for v in e.outvars}
+    for equation in jaxpr.eqns:
+        for value in equation.params.values():
+            if hasattr(value, "eqns"):
+                found += constraints(getattr(value, "jaxpr", value))
+        if equation.primitive.name == "sharding_constraint":
+            name = made_by.get(equation.invars[0], "argument")
+            found.append((name, equation.params["sharding"].spec))
+    return found
+
+
 def same(found: Any, expected: Any, *, tolerance: float = 2e-5) -> None:
     """Both trees hold the same numbers."""
     jax.tree.map(

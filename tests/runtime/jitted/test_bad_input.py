@@ -200,6 +200,7 @@ class TestInsideShardMap:
             in_specs=P("data"),
             out_specs=P("data"),
         )
+        f(X)  # The plan that it has outside is nothing to what it does inside.
         found = refused(
             "not-supported",
             r'argument 0 \("x"\) is to be cut over data, and .* inside a shard_map',
@@ -225,6 +226,21 @@ class TestInsideShardMap:
         )
         same(mapped(X), X * 2 + X.sum())
         assert mapped(X).sharding.spec == P(("data", "model"))
+
+    def test_after_a_call_outside(self):
+        f = shardpass.jit(double, mesh=mesh_of(), rules=[("^x$", P("model"))])
+        f(X)
+        mapped = jax.jit(
+            jax.shard_map(
+                lambda x: f(x),
+                mesh=mesh_of(),
+                in_specs=P("data"),
+                out_specs=P("data"),
+                axis_names={"data"},
+            )
+        )
+        same(mapped(X), X * 2)
+        same(f(X), X * 2)
 
 
 def test_explicit_and_auto_meshes_of_one_order_are_one_mesh():

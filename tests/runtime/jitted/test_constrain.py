@@ -14,17 +14,21 @@ from jax.sharding import PartitionSpec as P
 
 import shardpass
 from shardpass import ShardingError
-from tests.runtime.jitted.steps import batch, mesh_of, parameters, placed, same, spec_of
+from tests.runtime.jitted.steps import (
+    batch,
+    constraints,
+    mesh_of,
+    parameters,
+    placed,
+    same,
+    spec_of,
+)
 
 X = np.arange(64, dtype=np.float32).reshape(8, 8)
 
 
 def specs(f: Any, *args: Any) -> list[Any]:
-    return [
-        e.params["sharding"].spec
-        for e in f.trace(*args).jaxpr.jaxpr.eqns
-        if e.primitive.name == "sharding_constraint"
-    ]
+    return [spec for _, spec in constraints(f.trace(*args).jaxpr.jaxpr)]
 
 
 class TestInsideJit:
@@ -35,7 +39,7 @@ class TestInsideJit:
             rules=[("^x$", P("data"))],
         )
         same(f(X), np.sin(X) * 2)
-        assert specs(f, X) == [P("data"), P("model", None), P("model")]
+        assert specs(f, X) == [P("model", None)]
 
     def test_by_the_name_of_a_rule(self):
         rules = [("^x$", P("data")), ("^activations$", P("data", "model"))]
