@@ -13,7 +13,6 @@ nothing traced again. The bodies of custom derivatives and manual computations s
 
 from __future__ import annotations
 
-import collections
 import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -41,9 +40,6 @@ _ATTRIBUTE: Final = "shardpass_equation"
 _MARK: Final = re.compile(r"/?shardpass\.equation\.(?P<number>\d+)")
 #: Primitives whose insides are no ordinary values of the program around them.
 _WHOLE: Final = ("custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr", "shard_map")
-
-#: Dialects of ops that say nothing of what is computed.
-_BESIDE: Final = ("sdy.", "func.", "builtin.")
 
 Rewrite = Callable[[int, Any], list[Any]]
 
@@ -182,17 +178,6 @@ def _unmarked(location: ir.Location) -> tuple[ir.Location, int | None]:
             return location, None
         return ir.Location.fused([part for part, _ in parts], None, location.context), numbers[0]
     return location, None
-
-
-def unnumbered(module: Module) -> collections.Counter[str]:
-    """How many ops of each name have no number, where that tells of a rewritten program.
-
-    Shardy writes ops of its own, splits and joins constants, and inlines functions.
-    """
-    names = (op.operation.name for op in operations(module.root) if _ATTRIBUTE not in op.attributes)
-    return collections.Counter(
-        name for name in names if name != "stablehlo.constant" and not name.startswith(_BESIDE)
-    )
 
 
 @dataclass(frozen=True, kw_only=True)

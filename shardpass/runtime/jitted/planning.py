@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -31,18 +30,15 @@ from shardpass.runtime.jitted.decisions import (
     bound,
     numbered,
     read_numbers,
-    unnumbered,
     with_notes,
 )
 from shardpass.runtime.jitted.policy import Policy, spec_text
+from shardpass.runtime.jitted.rewrites import watched
 from shardpass.sharding.partition_spec import axes_of
 
 #: A program as JAX lowers it, with the user's names for its arguments.
 Relower = Callable[[Any], Any]
 Placed = jax.sharding.Sharding | None
-
-#: More kinds of ops than anybody reads of in a warning.
-_MOST_NAMES: Final = 4
 
 _SETTLE: Final = "change the rule, or reshard the value, or place it on a mesh of Auto axes"
 
@@ -141,15 +137,14 @@ def derive(traced: Any, policy: Policy, given: Given, relower: Relower | None = 
         GSPMD's notation.
     """
     notes = NoteConstraints()
+    rewriting: dict[str, None] = {}
     steps: list[Any] = list(policy.pipeline)
     if policy.decides_inside and relower is not None:
         lowered = load(relower(numbered(traced.jaxpr))).clone()
         read_numbers(lowered)
-        steps = with_notes(steps, notes)
-        before = unnumbered(lowered)
+        steps = watched(with_notes(steps, notes), rewriting)
     else:
         lowered = load(traced.lower())
-        before = None
     # MLIR's verifier takes as long as propagation itself. JAX has run it over what it lowered.
     verify_each = not policy.is_built_in
     result = run_pipeline(lowered, steps, verify_each=verify_each, **policy.given)
@@ -172,8 +167,7 @@ def derive(traced: Any, policy: Policy, given: Given, relower: Relower | None = 
             module.results, result_attributes(main), given.fixed.results, _ranks(traced.out_avals)
         ),
     )
-    if before is not None:
-        diagnostics += _rewritten(unnumbered(module) - before)
+    diagnostics += [_rewritten(name) for name in rewriting]
     program = traced.jaxpr
     if notes.noted:
         program = bound(program, reader.decisions(notes.noted))
@@ -255,19 +249,15 @@ def _refuse_useless(policy: Policy, diagnostics: Iterable[Diagnostic]) -> None:
         )
 
 
-def _rewritten(added: Counter[str]) -> list[Diagnostic]:
-    if not added:
-        return []
-    shown = ", ".join(f"{count} {name}" for name, count in added.most_common(_MOST_NAMES))
-    return [
-        Diagnostic(
-            Severity.WARNING,
-            "not-bound",
-            f"the pipeline adds ops to the program ({shown}), and shardpass.jit binds layouts "
-            "alone: the function is compiled as it was traced",
-            help="a pass for shardpass.jit says what it decides by sdy.sharding_constraint",
-        )
-    ]
+def _rewritten(name: str) -> Diagnostic:
+    return Diagnostic(
+        Severity.WARNING,
+        "not-bound",
+        f"{name} changes what the program computes, and shardpass.jit binds layouts alone: the "
+        "function is compiled as it was traced",
+        help="run the pass in plugin mode (shardpass.plugin), which compiles what it makes; a pass "
+        "for shardpass.jit says what it decides by sdy.sharding_constraint",
+    )
 
 
 def _used(policy: Policy, diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:

@@ -100,8 +100,9 @@ class ConstrainExponentials(Pass):
 
     def run(self, root: ir.Operation, sink: Sink) -> None:
         """Constrain."""
-        attribute = ir.Attribute.parse('#sdy.sharding<@mesh, [{"model"}]>', root.context)
         for op in collect(root, stablehlo.ExpOp):
+            dims = ", ".join(['{"model"}', *["{}"] * (ir.ShapedType(op.result.type).rank - 1)])
+            attribute = ir.Attribute.parse(f"#sdy.sharding<@mesh, [{dims}]>", root.context)
             with op.location, ir.InsertionPoint.after(op):
                 made = sdy.ShardingConstraintOp(op.result, attribute)
             op.result.replace_all_uses_except(made.result, made.operation)
@@ -158,24 +159,83 @@ class NegateTwice(Pass):
             op.result.replace_all_uses_except(second.result, first.operation)
 
 
+@dataclass(frozen=True, kw_only=True)
+class DropNegations(Pass):
+    """Take out negations."""
+
+    name: ClassVar[str] = "acme-drop-negations"
+
+    def run(self, root: ir.Operation, sink: Sink) -> None:
+        """Rewrite."""
+        for op in collect(root, stablehlo.NegOp):
+            op.result.replace_all_uses_with(op.operands[0])
+            op.erase()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SwapOperands(Pass):
+    """Subtract the other way round."""
+
+    name: ClassVar[str] = "acme-swap-operands"
+
+    def run(self, root: ir.Operation, sink: Sink) -> None:
+        """Rewrite."""
+        for op in collect(root, stablehlo.SubtractOp):
+            op.operation.operands[0], op.operation.operands[1] = op.operands[1], op.operands[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LowerPrecision(Pass):
+    """Set an attribute that changes numbers, and no op."""
+
+    name: ClassVar[str] = "acme-lower-precision"
+
+    def run(self, root: ir.Operation, sink: Sink) -> None:
+        """Rewrite."""
+        low = ir.Attribute.parse(
+            "[#stablehlo<precision DEFAULT>, #stablehlo<precision HIGHEST>]", root.context
+        )
+        for op in collect(root, stablehlo.DotGeneralOp):
+            op.attributes["precision_config"] = low
+
+
+def subtracted(x: Any) -> Any:
+    return jnp.exp(-x) - x @ x.T
+
+
 class TestPassesThatRewrite:
-    def test_it_is_said_that_they_are_not_bound(self):
+    @pytest.mark.parametrize(
+        ("rewrite", "name"),
+        [
+            (NegateTwice(), "acme-negate-twice"),
+            (DropNegations(), "acme-drop-negations"),
+            (SwapOperands(), "acme-swap-operands"),
+            (LowerPrecision(), "acme-lower-precision"),
+        ],
+    )
+    def test_it_is_said_that_they_are_not_bound(self, rewrite: Any, name: str):
         f = shardpass.jit(
-            jnp.exp,
+            subtracted,
             mesh=mesh_of(),
             rules=[("^x$", PartitionSpec("data"))],
-            pipeline=["sp-annotate", NegateTwice(), "sp-propagate"],
+            pipeline=["sp-annotate", rewrite, "sp-propagate"],
         )
-        x = np.arange(8, dtype=np.float32)
-        with pytest.warns(UserWarning, match=r"adds ops to the program \(2 stablehlo.negate\)"):
-            same(f(x), np.exp(x))
+        x = np.arange(64, dtype=np.float32).reshape(8, 8) / 64
+        with pytest.warns(UserWarning, match=f"{name} changes what the program computes"):
+            same(f(x), subtracted(x))
 
     def test_passes_that_only_constrain_are_not_told_of(self):
         f = shardpass.jit(
             forward,
             mesh=mesh_of(),
             rules=RULES,
-            pipeline=["sp-annotate", "sp-verify", "sp-propagate", "sp-explicit-collectives"],
+            pipeline=[
+                "sp-annotate",
+                ConstrainExponentials(),
+                "sp-verify",
+                "sdy-propagation-pipeline",
+                "sp-explicit-collectives",
+            ],
         )
         with warnings.catch_warnings(action="error"):
             f(parameters()["up"] * 0.1, batch()["x"])
