@@ -58,6 +58,7 @@ from shardpass.mlir.locations import at_place, file_positions, locate, location_
 from shardpass.mlir.module import Module, load, parse, save
 from shardpass.mlir.paths import dotted
 from shardpass.mlir.walk import ADVANCE, collect, operations, visit, where, with_attribute
+from shardpass.mlir.writer import Writer
 
 __all__ = [
     "ADVANCE",
@@ -74,6 +75,7 @@ __all__ = [
     "Form",
     "Module",
     "Shardings",
+    "Writer",
     "aliases_of",
     "argument_attributes",
     "arguments_of",

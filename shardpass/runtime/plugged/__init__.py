@@ -1,10 +1,9 @@
 """Plugin mode: plain ``jax.jit`` in code that nobody edits, compiled with a plan.
 
 Inside a block, whatever JAX lowers under ``jax.jit`` or ``pjit`` goes through the pipeline before
-it is compiled. One function of JAX's is replaced for that, where a traced function becomes a
-program (:mod:`shardpass.compat.jit_lowering`). All else is as it was: eager code, dispatch, caches
-and transformations are JAX's, and ``jax.set_mesh`` is not called, so that arrays that are made on
-the way are not bound to a mesh.
+it is compiled (:mod:`shardpass.runtime.lowering`). All else is as it was: eager code, dispatch,
+caches and transformations are JAX's, and ``jax.set_mesh`` is not called, so that arrays that are
+made on the way are not bound to a mesh.
 
 What becomes of a function:
 
@@ -21,16 +20,14 @@ begins or ends: outside, what was compiled outside is called; inside, what was c
 policy of the same content.
 
 ============== ====================================================================
-``wanted``     the policy of a block, and where JAX keeps it
-``calls``      what the hook is called with
+``wanted``     the policy of a block
 ``exempt``     what is left alone, and why
 ``adapters``   the user's names where ``flax.nnx.jit`` or ``equinox.filter_jit`` hide them
 ``arrivals``   arguments that lie elsewhere
-``binding``    what passes write on ops inside
 ``rewriting``  from the lowered program to the one with a plan
 ``memo``       plans that were made before
 ``report``     what was done
-``hook``       what JAX calls
+``lowered``    what is done with a call that JAX is about to lower
 ``block``      ``shardpass.plugin``
 ============== ====================================================================
 

@@ -22,7 +22,7 @@ from typing import Any, Final
 import jax
 
 from shardpass.compat import jit_lowering
-from shardpass.runtime.plugged.calls import Call, callers
+from shardpass.runtime.lowering.calls import Call, callers
 
 #: What a name has in it that is a library's.
 _NNX: Final = ".states["

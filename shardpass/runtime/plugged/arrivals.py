@@ -26,12 +26,10 @@ from shardpass.canon.respelling import Respelling
 from shardpass.diagnostics import ShardingError, Sink
 from shardpass.mlir import (
     SDY_SHARDING,
-    Shardings,
+    Writer,
     argument_attributes,
-    declare_mesh,
     entries_of,
     entry_function,
-    free_mesh_name,
     set_argument_attributes,
     with_entry,
 )
@@ -142,25 +140,6 @@ def is_equivalent(one: Any, other: Any, rank: int) -> bool:
 def is_cut(sharding: Any) -> bool:
     """Whether a sharding by names cuts anything."""
     return isinstance(sharding, NamedSharding) and any(sharding.spec)
-
-
-class Writer:
-    """Writes layouts into a module, declaring meshes that it lacks."""
-
-    def __init__(self, root: ir.Operation) -> None:
-        self._root = root
-        self._shardings = Shardings(root)
-        self._names: dict[MeshShape, str] = {}
-
-    def __call__(self, layout: TensorSharding) -> ir.Attribute:
-        """The attribute."""
-        mesh = layout.mesh
-        name = self._names.get(mesh) or self._shardings.name_of(mesh)
-        if name is None:
-            name = free_mesh_name(self._root)
-            declare_mesh(self._root, name, mesh)
-        self._names[mesh] = name
-        return self._shardings.write(layout, name)
 
 
 def _constrain(argument: ir.Value, attribute: ir.Attribute) -> None:

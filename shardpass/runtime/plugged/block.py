@@ -10,9 +10,10 @@ from typing import Any
 
 from shardpass.canon import MeshShape
 from shardpass.runtime.jitted.telling import warn
-from shardpass.runtime.plugged import hook
+from shardpass.runtime.lowering.hook import current
+from shardpass.runtime.plugged.lowered import install, uninstall
 from shardpass.runtime.plugged.report import PluginReport, Record
-from shardpass.runtime.plugged.wanted import Wanted, current, read, read_for_later
+from shardpass.runtime.plugged.wanted import Wanted, read, read_for_later
 
 
 class Plugin:
@@ -31,8 +32,8 @@ class Plugin:
     def __enter__(self) -> Plugin:
         """Switch it on in this thread, until the end of the block."""
         with contextlib.ExitStack() as stack:
-            hook.install(self._wanted, self._record)
-            stack.callback(hook.uninstall, self._wanted, self._record)
+            install(self._wanted, self._record)
+            stack.callback(uninstall, self._wanted, self._record)
             stack.enter_context(current(self._wanted))
             self._entered.append(stack.pop_all())
         return self
@@ -52,14 +53,14 @@ class Plugin:
 
         Blocks that threads have entered hold there.
         """
-        hook.install(self._wanted, self._record)
+        install(self._wanted, self._record)
         self._before.append(current.get_global())
         current.set_global(self._wanted)
 
     def disable(self) -> None:
         """Undo the last :meth:`enable`."""
         current.set_global(self._before.pop())
-        hook.uninstall(self._wanted, self._record)
+        uninstall(self._wanted, self._record)
         self._end(failed=False)
 
     @property

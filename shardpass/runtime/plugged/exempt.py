@@ -20,7 +20,7 @@ from jax.sharding import AbstractMesh, NamedSharding
 from shardpass.compat import jit_lowering
 from shardpass.compat.lowering import device_assignment, uses_shardy
 from shardpass.diagnostics import Diagnostic, Severity
-from shardpass.runtime.plugged.calls import Call
+from shardpass.runtime.lowering.calls import Call
 from shardpass.runtime.plugged.wanted import Wanted
 
 _MOST_SHOWN: Final = 8

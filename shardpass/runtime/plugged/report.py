@@ -13,8 +13,8 @@ from jax.sharding import NamedSharding
 from shardpass.diagnostics import Diagnostic, Severity
 from shardpass.mlir import EntryValue
 from shardpass.runtime.jitted.policy import spec_text
+from shardpass.runtime.lowering.calls import Call
 from shardpass.runtime.plugged.adapters import Names
-from shardpass.runtime.plugged.calls import Call
 from shardpass.runtime.plugged.exempt import LeftAlone, Why
 from shardpass.runtime.plugged.rewriting import Planned
 

@@ -20,6 +20,7 @@ from shardpass.mlir import (
     EntryValue,
     Module,
     Shardings,
+    Writer,
     argument_attributes,
     collect,
     load,
@@ -34,17 +35,16 @@ from shardpass.passes.propagate import Propagate
 from shardpass.runtime.jitted.axis_types import said_by
 from shardpass.runtime.jitted.planning import Placed, Reader
 from shardpass.runtime.jitted.policy import Policy, spec_text
+from shardpass.runtime.lowering.binding import with_bindings
+from shardpass.runtime.lowering.calls import Call
 from shardpass.runtime.plugged.arrivals import (
     Moved,
-    Writer,
     is_cut,
     is_equivalent,
     layout_of,
     move_inside,
     with_arrivals,
 )
-from shardpass.runtime.plugged.binding import with_bindings
-from shardpass.runtime.plugged.calls import Call
 from shardpass.runtime.plugged.exempt import is_bound, is_on_one_device
 
 _SETTLE = "change the rule, or reshard the value, or place it on a mesh of Auto axes"

@@ -86,10 +86,6 @@ class Wanted:
         return any(pattern.fullmatch(name) for pattern in self.leave_alone)
 
 
-#: What holds in this thread, or everywhere; ``None`` outside of every block.
-current: Final = jax.make_user_context(None)
-
-
 def read(mesh: Any, rules: Any, pipeline: Any, leave_alone: Any) -> Wanted:
     """What a user gave.
 

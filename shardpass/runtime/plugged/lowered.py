@@ -1,4 +1,4 @@
-"""The hook: what JAX calls while a block lasts, in the place of its own lowering."""
+"""What is done with a call that JAX is about to lower while a block lasts."""
 
 from __future__ import annotations
 
@@ -7,27 +7,21 @@ import weakref
 from pathlib import Path
 from typing import Any, Final
 
-import jax
-
 from shardpass.compat import jit_lowering
 from shardpass.compat.tracebacks import leave_out
 from shardpass.diagnostics import ShardingError
-from shardpass.passes.annotate import Annotate
-from shardpass.passes.propagate import Propagate
 from shardpass.runtime.jitted.axis_types import with_auto_axes
-from shardpass.runtime.jitted.policy import Policy
 from shardpass.runtime.jitted.telling import warn
+from shardpass.runtime.lowering import hook
+from shardpass.runtime.lowering.calls import Call
 from shardpass.runtime.plugged.adapters import names_for
-from shardpass.runtime.plugged.calls import Call
 from shardpass.runtime.plugged.exempt import LeftAlone, Why, exemption
 from shardpass.runtime.plugged.memo import Memo
 from shardpass.runtime.plugged.report import Record
 from shardpass.runtime.plugged.rewriting import arrivals, opened, with_plan
-from shardpass.runtime.plugged.wanted import Wanted, current
+from shardpass.runtime.plugged.wanted import Wanted
 
-_lock: Final = threading.RLock()
-_original: jit_lowering.Lowering | None = None
-_count = 0
+_lock: Final = threading.Lock()
 _memo: Final = Memo()
 _records: Final[weakref.WeakKeyDictionary[Wanted, list[Record]]] = weakref.WeakKeyDictionary()
 
@@ -36,66 +30,26 @@ _records: Final[weakref.WeakKeyDictionary[Wanted, list[Record]]] = weakref.WeakK
 leave_out(str(Path(__file__).parent))
 
 
-def check_jax() -> None:
-    """Refuse a JAX whose lowering is not as we know it.
-
-    Raises:
-      ShardingError: ``unknown-jax``.
-    """
-    found = jit_lowering.parameters()
-    if found == jit_lowering.PARAMETERS:
-        made = jit_lowering.program_parameters()
-        if made == jit_lowering.PROGRAM_PARAMETERS:
-            return
-        what = f"makes programs of {_said(made)}"
-    else:
-        what = f"lowers with {_said(found)}"
-    raise ShardingError(
-        "unknown-jax",
-        f"plugin mode does not know how JAX {jax.__version__} lowers functions: it {what}",
-        help="decorate the functions with shardpass.jit, which needs nothing of JAX's inside, or "
-        "use a version of JAX that shardpass is tested with (0.10.2 to 0.12.0.1)",
-    )
-
-
-def _said(names: tuple[str, ...] | None) -> str:
-    return "nothing of a known name" if names is None else ", ".join(names)
-
-
 def install(wanted: Wanted, record: Record) -> None:
-    """Put the hook in its place, if it is not there, and keep ``record`` of what it does.
+    """Put the hook in its place, and keep ``record`` of what it does under ``wanted``.
 
     Raises:
       ShardingError: ``unknown-jax``.
     """
-    global _original, _count
+    hook.install()
     with _lock:
-        if _count == 0:
-            check_jax()
-            _original = jit_lowering.lowering()
-            jit_lowering.set_lowering(_hooked)
-        _count += 1
         _records.setdefault(wanted, []).append(record)
 
 
 def uninstall(wanted: Wanted, record: Record) -> None:
     """Stop keeping ``record``, and take the hook away when nobody else needs it."""
-    global _count
     with _lock:
         _records[wanted].remove(record)
-        _count -= 1
-        if _count == 0:
-            assert _original is not None
-            jit_lowering.set_lowering(_original)
+    hook.uninstall()
 
 
-def _hooked(*args: Any, **kwargs: Any) -> Any:
-    original = _original
-    assert original is not None
-    wanted = current.value
-    if wanted is None:
-        return original(*args, **kwargs)
-    call = Call.of(args, kwargs)
+@hook.handles(Wanted)
+def _lowered(original: jit_lowering.Lowering, call: Call, wanted: Wanted) -> Any:
     try:
         outcome = exemption(call, wanted) or _planned(original, call, wanted)
     except ShardingError as error:
@@ -103,7 +57,7 @@ def _hooked(*args: Any, **kwargs: Any) -> Any:
         raise
     if not isinstance(outcome, LeftAlone):
         return outcome
-    program = original(*args, **kwargs)
+    program = original(**call.parameters)
     for record in _records.get(wanted, ()):
         if record.leave_alone(outcome) and outcome.is_worth_a_warning:
             warn(outcome.warning())
@@ -127,7 +81,7 @@ def _planned(original: jit_lowering.Lowering, call: Call, wanted: Wanted) -> Any
     if found is None:
         names = names_for(call)
         found = with_plan(program, call, policy, arrive, names.by_raw)
-        if only_lays_out(policy) and found.says_nothing and not any(arrive):
+        if policy.is_built_in and found.says_nothing and not any(arrive):
             for record in _records.get(wanted, ()):
                 record.looked_at(found.diagnostics)
             found = LeftAlone(call.name, call.place, Why.NOTHING)
@@ -148,11 +102,6 @@ def _unplannable(program: Any) -> Why | None:
     if state is not None and state.uses_dim_vars:
         return Why.DYNAMIC
     return None
-
-
-def only_lays_out(policy: Policy) -> bool:
-    """Whether the pipeline does nothing but apply rules and propagate."""
-    return all(isinstance(step, (Annotate, Propagate)) for step in policy.pipeline)
 
 
 def _first_line(error: Exception) -> str:

@@ -15,8 +15,9 @@ import jax
 from shardpass.compat import jit_lowering
 
 _JAX: Final = str(Path(jax.__file__).parent) + os.sep
-_HERE: Final = str(Path(__file__).parent) + os.sep
-_JITTED: Final = str(Path(__file__).parent.parent / "jitted") + os.sep
+_RUNTIME: Final = Path(__file__).parent.parent
+_HERE: Final = tuple(str(_RUNTIME / name) + os.sep for name in ("lowering", "plugged"))
+_JITTED: Final = str(_RUNTIME / "jitted") + os.sep
 _UNNAMED: Final = "<unnamed function>"
 
 
@@ -90,6 +91,6 @@ def callers() -> Iterator[FrameType]:
     """The frames that called for the lowering, innermost first, without JAX's own."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if not frame.f_code.co_filename.startswith((_JAX, _HERE)):
+        if not frame.f_code.co_filename.startswith((_JAX, *_HERE)):
             yield frame
         frame = frame.f_back

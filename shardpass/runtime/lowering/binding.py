@@ -16,11 +16,10 @@ from jax.extend.mlir.dialects import func, sdy
 
 from shardpass.canon import TensorSharding
 from shardpass.diagnostics import Sink
-from shardpass.mlir import SDY_SHARDING, Shardings, operations
+from shardpass.mlir import SDY_SHARDING, Shardings, Writer, operations
 from shardpass.passes import Pass
 from shardpass.passes.propagate import Propagate
 from shardpass.passes.units import Step
-from shardpass.runtime.plugged.arrivals import Writer
 
 #: Ops whose sharding XLA does read, or that end a block.
 _HEEDED: Final = ("stablehlo.custom_call", "sdy.manual_computation")
