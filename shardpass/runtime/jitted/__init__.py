@@ -4,6 +4,9 @@
 binds in a module that XLA compiles under Shardy, too: annotations on other ops are thrown away. So
 the passes' outcome is written down as a *plan*, and the function is compiled by ``jax.jit`` itself,
 with the plan's shardings: dispatch, caches, donation, effects and transformations are JAX's own.
+Passes that change what a function computes are heeded where its module is lowered, by the hook of
+plugin mode; inside other transformations, and on a JAX that the hook does not know, a warning says
+that they are not.
 
 How a call goes:
 
@@ -12,8 +15,8 @@ How a call goes:
   call goes straight to the one that the last call went to; JAX's C++ code finds what is compiled;
 * where that finds nothing, JAX traces the function it was given. That one derives the plan for the
   arguments at hand: it traces the user's function on their shapes, lowers it, and runs the pipeline
-  over the module. If the plan's boundary is that of the ``jax.jit`` that asked, the trace goes on
-  into the user's program between the plan's constraints; if not, it is given up, and the call
+  over the module. If the plan's boundary is that of the ``jax.jit`` that asked, the program that
+  was traced for the plan becomes its own, as one call; if not, the trace is given up, and the call
   begins again at the ``jax.jit`` of the right boundary;
 * where JAX refuses arguments for where they lie, they are placed as the plan has them, which is
   said once.
@@ -27,6 +30,8 @@ because the same arguments arrived on the mesh.
 ``signature``  static and donated arguments, by number and by name
 ``planning``   from a traced function to its plan
 ``decisions``  what a plan decides about values inside, back in the program
+``rewrites``   which passes do more than that
+``rewritten``  programs that they are heeded in
 ``axis_types`` what of a layout is in the types of values, on ``Explicit`` axes
 ``form``       one arrangement of arguments, with a ``jax.jit`` for each boundary
 ``placing``    arguments that lie elsewhere

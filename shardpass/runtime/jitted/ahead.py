@@ -5,7 +5,8 @@ Each stage holds JAX's own, and answers for it in all that is not said here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -29,10 +30,12 @@ class Traced:
     Attributes:
       jax: JAX's own.
       has_devices: whether its mesh does.
+      active: where it is lowered.
     """
 
     jax: Any
     has_devices: bool
+    active: Callable[[], contextlib.AbstractContextManager[None]]
 
     def lower(self, *, lowering_platforms: Sequence[str] | None = None) -> Lowered:
         """Lower it for the devices of its mesh, or for platforms that need not be here.
@@ -42,7 +45,9 @@ class Traced:
         platforms = None if lowering_platforms is None else tuple(lowering_platforms)
         if platforms is None and not self.has_devices:
             platforms = (jax.default_backend(),)
-        return Lowered(self.jax.lower(lowering_platforms=platforms), self.has_devices)
+        with self.active():
+            lowered = self.jax.lower(lowering_platforms=platforms)
+        return Lowered(lowered, self.has_devices)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.jax, name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -11,13 +12,13 @@ import jax
 from jax.core import Tracer
 
 from shardpass.compat.jit_cache import known_calls
-from shardpass.diagnostics import ShardingError
+from shardpass.diagnostics import Diagnostic, Severity, ShardingError
 from shardpass.runtime.jitted.axis_types import typed
 from shardpass.runtime.jitted.placing import Misplaced, misplaced
-from shardpass.runtime.jitted.planning import Boundary
+from shardpass.runtime.jitted.rewritten import Rewriting
 from shardpass.runtime.jitted.settings import Settings
 from shardpass.runtime.jitted.signature import by_position
-from shardpass.runtime.jitted.tracing import AnotherBoundaryError, Tracing
+from shardpass.runtime.jitted.tracing import AnotherBoundaryError, Told, Tracing
 
 #: The plan for the arguments at hand differs from a program's, then from that plan's, ...
 _MOST_CHANGES: Final = 4
@@ -32,18 +33,22 @@ class _Program:
 
     Attributes:
       call: it.
-      boundary: where its arguments and results lie.
+      told: what it knows of the plan. Arguments that it takes wherever they lie on its devices, and
+        moves itself, are cheaper than those that are moved first.
       trees: of its arguments and results; none before there is a plan.
       paths: the names of its arguments, leaf by leaf.
-      loose: arguments, leaf by leaf, that it takes wherever they lie on its devices, and moves
-        itself: that is cheaper than moving them first.
+      rewriting: what its module goes through.
     """
 
     call: Any
-    boundary: Boundary
+    told: Told
     trees: tuple[Any, Any] | None = None
     paths: tuple[str, ...] = ()
-    loose: frozenset[int] = frozenset()
+    rewriting: Rewriting | None = None
+
+    def active(self) -> contextlib.AbstractContextManager[None]:
+        """Where it is called, and lowered."""
+        return self.rewriting.active() if self.rewriting else contextlib.nullcontext()
 
 
 class Form:
@@ -57,12 +62,14 @@ class Form:
     def __init__(self, settings: Settings, count: int, names: tuple[str, ...]) -> None:
         self._settings = settings
         self._tracing = Tracing(settings, count, names)
+        self._count = count
+        self._names = names
         self._signature = by_position(settings.function, count, names)
         self._static = settings.static.places(count, names)
         self._donated = settings.donated.places(count, names)
         self._programs: dict[Any, _Program] = {}
         #: Takes arguments wherever they lie, and ends in the plan for them.
-        self._open = _Program(self._jit(Boundary()), Boundary())
+        self._open = self._made(Told(), None, ())
         self._program = self._open
         #: Calls the function where nothing has to be done for it, at JAX's own speed. A
         #: ``ValueError`` may say that something has.
@@ -77,7 +84,7 @@ class Form:
         Raises:
           ValueError: ``stopped``, where it is no matter of where arguments lie.
         """
-        found = self._apply(_call, args, stopped)
+        found = self._apply(self._call, args, stopped)
         self.check(args)
         return found
 
@@ -122,7 +129,27 @@ class Form:
         The arguments may be shapes.
         """
         shapes = self._tracing.shapes(args)
-        return self._apply(lambda program, given: do(program.call, given), shapes)
+
+        def of_program(program: _Program, given: tuple[Any, ...]) -> Any:
+            with program.active():
+                return do(program.call, given)
+
+        return self._apply(of_program, shapes)
+
+    @property
+    def active(self) -> Callable[[], contextlib.AbstractContextManager[None]]:
+        """Where that is lowered which :meth:`apply` was last asked for."""
+        return self._program.active
+
+    def call(self, *args: Any) -> Any:
+        """Call the function."""
+        try:
+            return self.current(*args)
+        except ShardingError:
+            raise
+        except ValueError as error:
+            stopped = error
+        return self.go_on(stopped, *args)
 
     def _apply(
         self,
@@ -158,44 +185,40 @@ class Form:
         plan = found.plan
         if plan is None:
             return self._use(self._open)
-        key = (plan.boundary, found.trees, frozenset())
+        told = Told(plan.boundary, rewritten=found.rewritten)
+        key = (told, found.trees)
         if key not in self._programs:
-            call = self._jit(plan.boundary, found.trees)
-            self._programs[key] = _Program(call, plan.boundary, found.trees, plan.paths)
+            self._programs[key] = self._made(told, found.trees, plan.paths)
             self._settings.on_plan(plan)
+            if plan.rewriting and not told.rewritten:
+                self._settings.say_once("rewriting", lambda: _not_rewritten(plan.rewriting))
         return self._use(self._programs[key])
 
     def _loosened(self, program: _Program, places: Iterable[int]) -> _Program:
         """``program`` for arguments that lie elsewhere on its devices at ``places``."""
-        loose = program.loose.union(places)
-        key = (program.boundary, program.trees, loose)
+        told = replace(program.told, loose=program.told.loose.union(places))
+        key = (told, program.trees)
         if key not in self._programs:
-            call = self._jit(program.boundary, program.trees, loose)
-            self._programs[key] = replace(program, call=call, loose=loose)
+            self._programs[key] = self._made(told, program.trees, program.paths)
         return self._use(self._programs[key])
 
     def _use(self, program: _Program) -> _Program:
         self._program = program
-        self.current = self.program = program.call
+        self.program = program.call
+        self.current = self._call_rewritten if program.rewriting else program.call
         self.checked_calls = known_calls(program.call)
         return program
 
-    def _jit(
-        self,
-        boundary: Boundary,
-        trees: tuple[Any, Any] | None = None,
-        loose: frozenset[int] = frozenset(),
-    ) -> Any:
+    def _made(self, told: Told, trees: tuple[Any, Any] | None, paths: tuple[str, ...]) -> _Program:
         options = dict(self._settings.options)
         if trees is not None:
-            arguments = [None if n in loose else a for n, a in enumerate(boundary.arguments)]
-            options["in_shardings"] = jax.tree.unflatten(trees[0], arguments)
-            options["out_shardings"] = jax.tree.unflatten(trees[1], boundary.results)
+            options["in_shardings"] = jax.tree.unflatten(trees[0], told.arguments)
+            options["out_shardings"] = jax.tree.unflatten(trees[1], told.boundary.results)
 
         @functools.wraps(self._settings.function)
         def program(*args: Any) -> Any:
             try:
-                return self._tracing.run(boundary, args, loose)
+                return self._tracing.run(told, args)
             except AnotherBoundaryError:
                 raise
             except ValueError as error:
@@ -204,26 +227,49 @@ class Form:
 
         if self._signature is not None:
             vars(program)["__signature__"] = self._signature
-        return jax.jit(
+        call = jax.jit(
             program,
             static_argnums=tuple(sorted(self._static)),
             donate_argnums=tuple(sorted(self._donated)),
             **options,
         )
+        rewriting = None
+        if told.rewritten:
+            rewriting = Rewriting(self._settings.policy, program.__name__, told.arguments)
+        return _Program(call, told, trees, paths, rewriting)
+
+    def _call(self, program: _Program, args: tuple[Any, ...]) -> Any:
+        if program.rewriting is None:
+            return program.call(*args)
+        leaves = jax.tree.leaves(self._tracing.dynamic(args))
+        if any(isinstance(leaf, Tracer) for leaf in leaves):
+            return self._as_traced.call(*args)
+        with program.active():
+            return program.call(*args)
+
+    def _call_rewritten(self, *args: Any) -> Any:
+        """``current`` where the module goes through the pipeline."""
+        return self._call(self._program, args)
+
+    @functools.cached_property
+    def _as_traced(self) -> Form:
+        """The same calls inside other transformations, whose module is not this function's."""
+        settings = replace(self._settings, rewrites=False)
+        return Form(settings, self._count, self._names)
 
     def _call_placed(self, *args: Any) -> Any:
         """``current`` where arguments lay elsewhere before: what JAX says of them costs time."""
         elsewhere = self._misplaced(self._program, args)
         if any(typed(one.array) for one in elsewhere):
-            return self._apply(_call, args)
+            return self._apply(self._call, args)
         program, args = self._placed(self._program, args, elsewhere)
-        return program.call(*args)
+        return self._call(program, args)
 
     def _misplaced(self, program: _Program, args: tuple[Any, ...]) -> list[Misplaced]:
         leaves = jax.tree.leaves(self._tracing.dynamic(args))
-        targets = program.boundary.arguments
+        targets = program.told.boundary.arguments
         found = misplaced(leaves, targets) if len(leaves) == len(targets) else ()
-        return [one for one in found if one.place not in program.loose or not one.is_near]
+        return [one for one in found if one.place not in program.told.loose or not one.is_near]
 
     def _placed(
         self, program: _Program, args: tuple[Any, ...], elsewhere: Sequence[Misplaced]
@@ -257,5 +303,15 @@ class Form:
         return program, tuple(placed)
 
 
-def _call(program: _Program, args: tuple[Any, ...]) -> Any:
-    return program.call(*args)
+def _not_rewritten(passes: Sequence[str]) -> str:
+    names = ", ".join(passes)
+    return str(
+        Diagnostic(
+            Severity.WARNING,
+            "not-bound",
+            f"what the function computes is not changed, as {names} would have it: here layouts "
+            "alone are bound",
+            help="call it by itself, outside of other transformations; on a JAX that plugin mode "
+            "does not know, change the function",
+        )
+    )

@@ -16,6 +16,7 @@ from shardpass.runtime.jitted.ahead import Lowered, Traced
 from shardpass.runtime.jitted.form import Form
 from shardpass.runtime.jitted.planning import Plan, Plans
 from shardpass.runtime.jitted.policy import Policy, fixed
+from shardpass.runtime.jitted.rewritten import is_possible
 from shardpass.runtime.jitted.settings import Settings
 from shardpass.runtime.jitted.signature import Chosen, Names, Numbers
 from shardpass.runtime.jitted.telling import show
@@ -75,8 +76,9 @@ class JitFunction:
 
     def trace(self, /, *args: Any, **kwargs: Any) -> Traced:
         """Trace it for arguments of those kinds; shapes will do."""
-        found = self.apply(lambda program, given: program.trace(*given), args, kwargs)
-        return Traced(found, self._settings.policy.has_devices)
+        form, args = self._arranged(args, kwargs)
+        found = form.apply(lambda program, given: program.trace(*given), args)
+        return Traced(found, self._settings.policy.has_devices, form.active)
 
     def lower(self, /, *args: Any, **kwargs: Any) -> Lowered:
         """Lower it for arguments of those kinds; shapes will do."""
@@ -204,6 +206,7 @@ def jit(
             pipeline is not None,
             options,
             lambda plan: _tell(settings, plan, report),
+            rewrites=not policy.is_built_in and is_possible(),
         )
         return JitFunction(settings, family)
 

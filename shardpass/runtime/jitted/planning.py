@@ -34,6 +34,7 @@ from shardpass.runtime.jitted.decisions import (
 )
 from shardpass.runtime.jitted.policy import Policy, spec_text
 from shardpass.runtime.jitted.rewrites import watched
+from shardpass.runtime.lowering.binding import with_bindings
 from shardpass.sharding.partition_spec import axes_of
 
 #: A program as JAX lowers it, with the user's names for its arguments.
@@ -83,6 +84,8 @@ class Plan:
     Attributes:
       boundary: where arguments and results lie.
       program: the traced function, with constraints on what the plan decides inside it.
+      as_traced: the traced function without them.
+      rewriting: the passes that change what it computes, which is in neither.
       paths: the arguments' names, dotted, as rules see them.
       module: the annotated module.
       diagnostics: what the passes reported.
@@ -90,6 +93,8 @@ class Plan:
 
     boundary: Boundary
     program: Any
+    as_traced: Any
+    rewriting: tuple[str, ...]
     paths: tuple[str, ...]
     module: Module
     diagnostics: tuple[Diagnostic, ...]
@@ -142,7 +147,7 @@ def derive(traced: Any, policy: Policy, given: Given, relower: Relower | None = 
     if policy.decides_inside and relower is not None:
         lowered = load(relower(numbered(traced.jaxpr))).clone()
         read_numbers(lowered)
-        steps = watched(with_notes(steps, notes), rewriting)
+        steps = watched(with_notes(with_bindings(steps), notes), rewriting)
     else:
         lowered = load(traced.lower())
     # MLIR's verifier takes as long as propagation itself. JAX has run it over what it lowered.
@@ -167,11 +172,11 @@ def derive(traced: Any, policy: Policy, given: Given, relower: Relower | None = 
             module.results, result_attributes(main), given.fixed.results, _ranks(traced.out_avals)
         ),
     )
-    diagnostics += [_rewritten(name) for name in rewriting]
     program = traced.jaxpr
     if notes.noted:
         program = bound(program, reader.decisions(notes.noted))
-    return Plan(boundary, program, paths, module, (*diagnostics, *reader.diagnostics))
+    said = (*diagnostics, *reader.diagnostics)
+    return Plan(boundary, program, traced.jaxpr, tuple(rewriting), paths, module, said)
 
 
 def _check_arguments(module: Module) -> None:
@@ -247,17 +252,6 @@ def _refuse_useless(policy: Policy, diagnostics: Iterable[Diagnostic]) -> None:
             help="a path is spelt like state.params.fc.kernel: the argument's name, then the keys; "
             "fn.lower(...).report() shows them all",
         )
-
-
-def _rewritten(name: str) -> Diagnostic:
-    return Diagnostic(
-        Severity.WARNING,
-        "not-bound",
-        f"{name} changes what the program computes, and shardpass.jit binds layouts alone: the "
-        "function is compiled as it was traced",
-        help="run the pass in plugin mode (shardpass.plugin), which compiles what it makes; a pass "
-        "for shardpass.jit says what it decides by sdy.sharding_constraint",
-    )
 
 
 def _used(policy: Policy, diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:

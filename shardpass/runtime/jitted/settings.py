@@ -28,6 +28,8 @@ class Settings:
       own_pipeline: whether the user gave a pipeline.
       options: what else ``jax.jit`` is given.
       on_plan: is told each plan when it is first used.
+      rewrites: whether passes that change what the function computes are heeded, as far as this
+        JAX allows.
     """
 
     function: Callable[..., Any]
@@ -41,6 +43,7 @@ class Settings:
     own_pipeline: bool
     options: dict[str, Any]
     on_plan: Callable[[Plan], None]
+    rewrites: bool = True
     said: set[Any] = field(default_factory=set)
 
     def say_once(self, key: Any, text: Callable[[], str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import jax
@@ -38,18 +39,41 @@ _NO_MESH: Final = jax.sharding.AbstractMesh((), ())
 _OPEN: Final = object()
 
 
+@dataclass(frozen=True)
+class Told:
+    """What a ``jax.jit`` knows of the plan.
+
+    Attributes:
+      boundary: its shardings; all of them are open before there is a plan.
+      loose: arguments, leaf by leaf, that it takes wherever they lie.
+      rewritten: whether its module goes through the pipeline.
+    """
+
+    boundary: Boundary = field(default_factory=Boundary)
+    loose: frozenset[int] = frozenset()
+    rewritten: bool = False
+
+    @property
+    def arguments(self) -> tuple[Placed, ...]:
+        """Its shardings for the arguments."""
+        places = enumerate(self.boundary.arguments)
+        return tuple(None if n in self.loose else place for n, place in places)
+
+
 class AnotherBoundaryError(ValueError):
     """In the middle of a trace: these arguments are for another ``jax.jit``.
 
     Attributes:
-      plan: whose boundary that one has; ``None`` for the one without shardings.
+      plan: what that one is to be told of; ``None`` for the one that is told nothing.
       trees: of the arguments and results.
+      rewritten: whether its module is to go through the pipeline.
     """
 
-    def __init__(self, plan: Plan | None, trees: Any) -> None:
+    def __init__(self, plan: Plan | None, trees: Any = None, *, rewritten: bool = False) -> None:
         super().__init__()
         self.plan = plan
         self.trees = trees
+        self.rewritten = rewritten
 
 
 class Tracing:
@@ -74,22 +98,19 @@ class Tracing:
             for place, arg in enumerate(args)
         )
 
-    def run(
-        self, boundary: Boundary, args: tuple[Any, ...], loose: frozenset[int] = frozenset()
-    ) -> Any:
+    def run(self, told: Told, args: tuple[Any, ...]) -> Any:
         """Find the plan for ``args``, and trace the user's program in its places.
 
         Args:
-          boundary: that of the ``jax.jit`` that asks.
+          told: what the ``jax.jit`` that asks knows.
           args: all arguments by position, static ones among them.
-          loose: arguments, leaf by leaf, that it takes wherever they lie.
 
         Raises:
-          AnotherBoundaryError: if it has to have another.
+          AnotherBoundaryError: if it has to know something else.
         """
         leaves, in_tree = jax.tree.flatten(self.dynamic(args))
         if manual := manual_axes(self._settings.policy.mesh):
-            _ask_for(None, boundary)
+            _expect(told, None)
             return self._in_manual_computation(args, leaves, manual)
         fixed = self._fixed(args)
         is_nested = current_policy.value is not None
@@ -98,16 +119,18 @@ class Tracing:
             with contextlib.nullcontext() if types else open_context():
                 plan, out_tree = self._plan(args, leaves, fixed, types, is_nested=is_nested)
             if is_nested:
-                _ask_for(None, boundary)
+                _expect(told, None)
                 self._say_that_nothing_is_run()
                 untold = plan.boundary
             else:
-                _ask_for(plan, boundary, (in_tree, out_tree))
-                untold = _at(plan.boundary, loose)
+                rewritten = bool(plan.rewriting) and self._settings.rewrites
+                _expect(told, plan, (in_tree, out_tree), rewritten=rewritten)
+                untold = _at(plan.boundary, told.loose)
             if types:
-                results = jaxpr_as_fun(plan.program)(*_with_types(leaves, types))
+                traced = plan.as_traced if told.rewritten else plan.program
+                results = jaxpr_as_fun(traced)(*_with_types(leaves, types))
             else:
-                program = self._program(plan, untold)
+                program = self._program(plan, told, untold)
                 results = opened(program, leaves, plan.boundary.results)
         return jax.tree.unflatten(out_tree, results)
 
@@ -176,7 +199,7 @@ class Tracing:
         by_rules = self._by_rules(args, leaves)
         return settled_types(fixed, found, by_rules, self._settings.policy)
 
-    def _program(self, plan: Plan, untold: Boundary) -> Callable[..., list[Any]]:
+    def _program(self, plan: Plan, told: Told, untold: Boundary) -> Callable[..., list[Any]]:
         """The program of ``plan``, of leaves, with constraints for what no ``jax.jit`` is told."""
         name = getattr(self._settings.function, "__name__", "function")
 
@@ -186,6 +209,8 @@ class Tracing:
                 placed = _constrained(leaves, plan.boundary.arguments)
                 return _constrained(jaxpr_as_fun(plan.program)(*placed), plan.boundary.results)
             placed = _constrained(leaves, untold.arguments)
+            if told.rewritten:  # Passes of the user's may look for ops where he wrote them.
+                return _constrained(jaxpr_as_fun(plan.as_traced)(*placed), untold.results)
             return _constrained(call_program(plan.program, placed, name), untold.results)
 
         return program
@@ -278,11 +303,11 @@ def _shape(leaf: Any, place: Placed) -> jax.ShapeDtypeStruct:
     )
 
 
-def _ask_for(plan: Plan | None, boundary: Boundary, trees: Any = None) -> None:
-    """Go on only if ``boundary`` is the one that is needed: that of ``plan``, or one without."""
+def _expect(told: Told, plan: Plan | None, trees: Any = None, *, rewritten: bool = False) -> None:
+    """Go on only if a ``jax.jit`` knows what it has to: of ``plan``, or nothing."""
     needed = Boundary() if plan is None else plan.boundary
-    if boundary != needed:
-        raise AnotherBoundaryError(plan, trees)
+    if told.boundary != needed or told.rewritten != rewritten:
+        raise AnotherBoundaryError(plan, trees, rewritten=rewritten)
 
 
 def _at(boundary: Boundary, places: frozenset[int]) -> Boundary:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 import warnings
@@ -28,6 +27,7 @@ from tests.runtime.jitted.steps import (
     spec_of,
     train_step,
 )
+from tests.runtime.optimized import bare
 
 ON_X = [("^x$", PartitionSpec("data"))]
 
@@ -212,9 +212,7 @@ class TestTheProgram:
             out_shardings=(self.weights, placed()),
         )
         ours = shardpass.jit(train_step, mesh=mesh_of(), rules=RULES)
-        texts = [
-            bare(f.lower(parameters(), batch(rows)).compile().as_text()) for f in (ours, theirs)
-        ]
+        texts = [bare(f.lower(parameters(), batch(rows)).compile()) for f in (ours, theirs)]
         assert texts[0] == texts[1]
         assert "all-reduce" in texts[0]
 
@@ -232,21 +230,8 @@ class TestTheProgram:
             out_shardings=(self.weights, placed()),
         )
         ours = shardpass.jit(train_step, mesh=mesh_of(), rules=RULES)
-        texts = [bare(f.lower(parameters(), batch()).compile().as_text()) for f in (ours, theirs)]
+        texts = [bare(f.lower(parameters(), batch()).compile()) for f in (ours, theirs)]
         assert texts[0] == texts[1]
-
-
-def bare(text: str) -> str:
-    """An HLO module without metadata, the tables that it speaks of, and names but by number."""
-    text = re.sub(r", metadata=\{[^}]*\}", "", text)
-    text = re.sub(r"HloModule [\w.]+", "HloModule m", text)
-    text = re.sub(r"\n(FileNames|FunctionNames|FileLocations|StackFrames)\n(.+\n)*", "", text)
-    names: dict[str, str] = {}
-    return re.sub(
-        r"%[\w.-]+|[\w.-]+(?=: )|(?<=ENTRY )[\w.-]+",
-        lambda found: names.setdefault(found[0].removeprefix("%"), f"n{len(names)}"),
-        text,
-    )
 
 
 def test_a_named_sharding_of_the_users_mesh_comes_back():

@@ -15,11 +15,20 @@ from jax.extend.mlir.dialects import sdy, stablehlo
 from jax.sharding import PartitionSpec
 
 import shardpass
+from shardpass.compat import jit_lowering
 from shardpass.diagnostics import Sink
 from shardpass.mlir import collect
 from shardpass.passes import Pass
 from shardpass.runtime.jitted.decisions import bound, numbered
-from tests.runtime.jitted.steps import batch, constraints, mesh_of, parameters, placed, same
+from tests.runtime.jitted.steps import (
+    batch,
+    constraints,
+    mesh_of,
+    parameters,
+    placed,
+    same,
+    spec_of,
+)
 
 RULES = shardpass.PartitionRules.loads("""
 [[rule]]
@@ -203,42 +212,74 @@ def subtracted(x: Any) -> Any:
     return jnp.exp(-x) - x @ x.T
 
 
-class TestPassesThatRewrite:
-    @pytest.mark.parametrize(
-        ("rewrite", "name"),
-        [
-            (NegateTwice(), "acme-negate-twice"),
-            (DropNegations(), "acme-drop-negations"),
-            (SwapOperands(), "acme-swap-operands"),
-            (LowerPrecision(), "acme-lower-precision"),
-        ],
+def rewriting(rewrite: Any) -> Any:
+    return shardpass.jit(
+        subtracted,
+        mesh=mesh_of(),
+        rules=[("^x$", PartitionSpec("data")), ("^result", PartitionSpec("data"))],
+        pipeline=["sp-annotate", rewrite, "sp-propagate"],
     )
-    def test_it_is_said_that_they_are_not_bound(self, rewrite: Any, name: str):
-        f = shardpass.jit(
-            subtracted,
-            mesh=mesh_of(),
-            rules=[("^x$", PartitionSpec("data"))],
-            pipeline=["sp-annotate", rewrite, "sp-propagate"],
-        )
+
+
+@pytest.mark.parametrize(
+    ("rewrite", "name", "expected"),
+    [
+        (NegateTwice(), "acme-negate-twice", subtracted),
+        (DropNegations(), "acme-drop-negations", lambda x: jnp.exp(x) - x @ x.T),
+        (SwapOperands(), "acme-swap-operands", lambda x: x @ x.T - jnp.exp(-x)),
+        (LowerPrecision(), "acme-lower-precision", subtracted),
+    ],
+)
+class TestPassesThatRewrite:
+    def test_what_they_make_is_compiled(self, rewrite: Any, name: str, expected: Any):
+        f = rewriting(rewrite)
         x = np.arange(64, dtype=np.float32).reshape(8, 8) / 64
-        with pytest.warns(UserWarning, match=f"{name} changes what the program computes"):
+        with warnings.catch_warnings(action="error"):
+            for _ in range(2):
+                same(f(x), expected(x))
+        assert spec_of(f(x)) == ("data",)
+        assert f(x).sharding.mesh == mesh_of()
+        same(f.lower(x).compile()(x), expected(x))
+
+    def test_inside_other_transformations_it_is_said_that_they_are_not_bound(
+        self, rewrite: Any, name: str, expected: Any
+    ):
+        f = rewriting(rewrite)
+        x = np.arange(64, dtype=np.float32).reshape(8, 8) / 64
+        with pytest.warns(UserWarning, match=f"is not changed, as {name} would have it"):
+            same(jax.jit(f)(x), subtracted(x))
+        with warnings.catch_warnings(action="error"):  # It is said once.
+            same(jax.jit(lambda x: f(x * 2))(x), subtracted(2 * x))
+            same(jax.grad(lambda x: f(x).sum())(x), jax.grad(lambda x: subtracted(x).sum())(x))
+            same(f(x), expected(x))
+            same(jax.jit(f)(x), subtracted(x))
+
+    def test_on_a_jax_that_is_not_known_it_is_said_too(
+        self, rewrite: Any, name: str, expected: Any, monkeypatch: pytest.MonkeyPatch
+    ):
+        monkeypatch.setattr(jit_lowering, "PARAMETERS", ("others",))
+        f = rewriting(rewrite)
+        x = np.arange(64, dtype=np.float32).reshape(8, 8) / 64
+        with pytest.warns(UserWarning, match=f"is not changed, as {name} would have it"):
             same(f(x), subtracted(x))
 
-    def test_passes_that_only_constrain_are_not_told_of(self):
-        f = shardpass.jit(
-            forward,
-            mesh=mesh_of(),
-            rules=RULES,
-            pipeline=[
-                "sp-annotate",
-                ConstrainExponentials(),
-                "sp-verify",
-                "sdy-propagation-pipeline",
-                "sp-explicit-collectives",
-            ],
-        )
-        with warnings.catch_warnings(action="error"):
-            f(parameters()["up"] * 0.1, batch()["x"])
+
+def test_passes_that_only_constrain_do_not_rewrite():
+    f = shardpass.jit(
+        forward,
+        mesh=mesh_of(),
+        rules=RULES,
+        pipeline=[
+            "sp-annotate",
+            ConstrainExponentials(),
+            "sp-verify",
+            "sdy-propagation-pipeline",
+            "sp-explicit-collectives",
+        ],
+    )
+    w, x = parameters()["up"] * 0.1, batch()["x"]
+    with warnings.catch_warnings(action="error"):
+        f(w, x)
 
 
 class TestRewriting:

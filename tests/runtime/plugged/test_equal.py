@@ -1,7 +1,7 @@
 """The programs of plugin mode are those of the other roads to the same plan."""
 
-import collections
-import re
+import sys
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -10,6 +10,7 @@ from jax.sharding import NamedSharding
 
 import shardpass
 from shardpass import P
+from tests.runtime.optimized import bare, collectives
 from tests.runtime.plugged.programs import (
     MESH,
     RULES,
@@ -20,23 +21,10 @@ from tests.runtime.plugged.programs import (
     train_step,
 )
 
+GPT2 = Path(__file__).parents[3] / "examples" / "gpt2"
 SHAPES = jax.tree.map(
     lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), (new_weights(), new_batch())
 )
-
-
-def hlo(compiled) -> str:
-    """The optimized program without metadata and names."""
-    text = re.sub(r"(, )?metadata=\{[^}]*\}", "", compiled.as_text())
-    text = re.sub(r"HloModule [^,]+", "HloModule m", text)
-    text = re.sub(r"(?ms)^FileNames.*?(?=^(%|ENTRY))", "", text)
-    names: dict[str, str] = {}
-    return re.sub(r"%[\w.-]+", lambda name: names.setdefault(name[0], f"%{len(names)}"), text)
-
-
-def collectives(compiled) -> collections.Counter:
-    kinds = "all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter"
-    return collections.Counter(re.findall(rf" ({kinds})(?:-start)?\(", compiled.as_text()))
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +44,7 @@ def test_as_jax_jit_with_the_same_shardings(plugged):
         in_shardings=(weights, placed("data")),
         out_shardings=(weights, placed()),
     )
-    assert hlo(plugged) == hlo(given.lower(*SHAPES).compile())
+    assert bare(plugged) == bare(given.lower(*SHAPES).compile())
 
 
 def test_as_shardpass_jit(plugged):
@@ -78,3 +66,33 @@ def test_op_rules_on_both_roads():
     there = shardpass.jit(train_step, mesh=MESH, rules=rules)
     found = there.lower(*SHAPES).compile()
     assert collectives(here) == collectives(getattr(found, "jax", found))
+
+
+@pytest.mark.filterwarnings("ignore")  # Flax warns of what newer versions do away with.
+@pytest.mark.parametrize("scan", [False, True])
+def test_a_real_step_on_three_roads(scan: bool, monkeypatch: pytest.MonkeyPatch):
+    """GPT-2 and AdamW: plugin mode, ``shardpass.jit``, and ``jax.jit`` with the same shardings."""
+    monkeypatch.syspath_prepend(str(GPT2))
+    monkeypatch.delitem(sys.modules, "model", raising=False)
+    from model import Batch, Config, abstract_state, make_step
+
+    graph, state = abstract_state(
+        Config(layers=2, width=32, heads=4, context=16, vocabulary=128, scan=scan)
+    )
+    tokens = jax.ShapeDtypeStruct((8, 16), np.int32)
+    arguments = (state, Batch(tokens, tokens))
+    rules = str(GPT2 / ("rules-scan.toml" if scan else "rules.toml"))
+    ours = shardpass.jit(make_step(graph), mesh=MESH, rules=rules, donate_argnums=0)
+    on_plan = ours.lower(*arguments).compile().jax
+    with shardpass.plugin(mesh=MESH, rules=rules):
+        hooked = jax.jit(make_step(graph), donate_argnums=0).lower(*arguments).compile()
+    given = jax.jit(
+        make_step(graph),
+        donate_argnums=0,
+        in_shardings=on_plan.input_shardings[0],
+        out_shardings=on_plan.output_shardings,
+    )
+    by_hand = given.lower(*arguments).compile()
+    assert collectives(on_plan) == collectives(hooked) == collectives(by_hand)
+    assert collectives(on_plan)["all-reduce"] >= 10
+    assert bare(on_plan) == bare(by_hand)
