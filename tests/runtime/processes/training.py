@@ -56,23 +56,46 @@ def values() -> tuple[dict[str, Any], dict[str, Any]]:
 
 def train() -> dict[str, Any]:
     """Losses of some steps, and what the program and the last state are."""
-    state, batch = values()
     compiled = shardpass.jit(step, mesh=mesh(), rules=RULES, donate_argnums=0)
-    losses = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for _ in range(STEPS):
-            state, loss = compiled(state, batch)
-            losses.append(float(loss))
-    lowered = compiled.lower(state, batch)
+    losses, state = _steps(compiled)
+    lowered = compiled.lower(state, values()[1])
     return {
         "losses": losses,
-        "specs": {name: tuple(value.sharding.spec) for name, value in state["weights"].items()},
+        "specs": _specs(state),
         "plan": lowered.as_text(notation="sdy"),
         "plan without locations": lowered.module.text(debug_info=False),
         "program": lowered.as_text(),
         "hlo": lowered.compile().as_text(),
     }
+
+
+def train_plugged() -> dict[str, Any]:
+    """The same under plain ``jax.jit``, in plugin mode."""
+    plain = jax.jit(step, donate_argnums=0)
+    with shardpass.plugin(mesh=mesh(), rules=RULES):
+        losses, state = _steps(plain)
+        lowered = plain.lower(state, values()[1])
+        return {
+            "losses": losses,
+            "specs": _specs(state),
+            "program": lowered.as_text(),
+            "hlo": lowered.compile().as_text(),
+        }
+
+
+def _steps(compiled: Any) -> tuple[list[float], dict[str, Any]]:
+    state, batch = values()
+    losses: list[float] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(STEPS):
+            state, loss = compiled(state, batch)
+            losses.append(float(loss))
+    return losses, state
+
+
+def _specs(state: dict[str, Any]) -> dict[str, tuple[Any, ...]]:
+    return {name: tuple(value.sharding.spec) for name, value in state["weights"].items()}
 
 
 def place() -> dict[str, Any]:
@@ -112,6 +135,10 @@ def place() -> dict[str, Any]:
 
 def train_and_place() -> tuple[dict[str, Any], dict[str, Any]]:
     return train(), place()
+
+
+def train_on_both_roads() -> tuple[dict[str, Any], dict[str, Any]]:
+    return train(), train_plugged()
 
 
 def _blocks(found: jax.Array, wanted: NamedSharding, whole: np.ndarray) -> bool:
