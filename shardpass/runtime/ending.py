@@ -192,6 +192,16 @@ class Spawned:
         except ChildProcessError:
             return False  # It has ended since.
 
+    @property
+    def processor_seconds(self) -> float | None:
+        """What it has used of the processor so far; ``None`` where that cannot be told."""
+        try:
+            with open(f"/proc/{self.pid}/stat", encoding="ascii") as file:
+                fields = file.read().rpartition(")")[2].split()
+        except OSError:
+            return None
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def end(self) -> None:
         """See :class:`Child`."""
         self._process.terminate()

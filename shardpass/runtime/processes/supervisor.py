@@ -20,6 +20,12 @@ _SETTLE: Final = 0.3
 _SETTLE_TAKEN_ALONG: Final = 3.0
 #: Seconds in which all processes raise what they all raise.
 _SETTLE_RAISED: Final = 3.0
+#: Seconds between two looks at what processes use of the processor.
+_LOOK_AT_USE: Final = 0.5
+#: How many time-outs nobody may do anything in, and how many seconds at the least: collectives and
+#: JAX's client end their waiting before.
+_DEADLOCK: Final = 4
+_DEADLOCK_SECONDS: Final = 10.0
 #: The most seconds to count of one look: in a longer one this process was stopped as well.
 _MOST: Final = 1.0
 
@@ -68,7 +74,8 @@ def _watch(workers: Sequence[Worker], group: Group, say: Say) -> None:
     """
     failed: list[Worker] = []
     settled = float("inf")
-    last = time.monotonic()
+    last = looked = time.monotonic()
+    most_idle = max(_DEADLOCK * group.timeout, _DEADLOCK_SECONDS)
     while not all(worker.is_over for worker in workers):
         _hear(workers, say)
         now = time.monotonic()
@@ -76,12 +83,17 @@ def _watch(workers: Sequence[Worker], group: Group, say: Say) -> None:
             counted = min(now - last, _MOST)
             worker.stopped = worker.stopped + counted if worker.child.is_stopped else 0.0
         last = now
+        if now - looked >= _LOOK_AT_USE:
+            for worker in workers:
+                worker.look(min(now - looked, _MOST))
+            looked = now
         new = [worker for worker in workers if worker.has_failed and worker not in failed]
         failed += new
         if new:
             settled = min(settled, now + max(_patience(worker) for worker in new))
         stopped = any(worker.stopped >= group.timeout for worker in workers)
-        if stopped or now >= settled:
+        idle = all(worker.idle >= most_idle for worker in workers)
+        if stopped or idle or now >= settled:
             break
     failed += [worker for worker in workers if worker.has_failed and worker not in failed]
     rest = [worker for worker in workers if worker not in failed]

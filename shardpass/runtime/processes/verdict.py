@@ -47,6 +47,7 @@ class Seen:
       code: its exit code, a signal's number negative; ``None`` while it runs.
       told: what it wrote to standard error.
       stopped: seconds that it has been stopped for.
+      idle: seconds in which it has computed nothing.
     """
 
     number: int
@@ -58,6 +59,7 @@ class Seen:
     code: int | None = None
     told: str = ""
     stopped: float = 0.0
+    idle: float = 0.0
 
     @property
     def who(self) -> str:
@@ -112,6 +114,11 @@ def verdict(seen: Sequence[Seen], timeout: float) -> ShardingError:
         return _lost(stopped[0], f"has been stopped by a signal for {stopped[0].stopped:.0f} s")
     if origins:
         return _raised(origins)
+    if not failed:
+        # Process 0 waits for the others with a time-out, and they for process 0 as long as it
+        # lives.
+        first = min((one for one in seen if not one.is_done), key=lambda one: one.number)
+        return _lost(first, f"does nothing, and neither does any other: for {first.idle:.0f} s")
     waited_for = _waited_for(seen, failed)
     if waited_for is not None:
         return _lost(waited_for, f"does not answer: the others waited {timeout:g} s for it")

@@ -20,6 +20,8 @@ Task = Callable[..., Any]
 
 _DEVICES: Final = re.compile(r"--xla_force_host_platform_device_count=\d+ ?")
 _COLLECTIVES: Final = "--xla_cpu_collective_timeout_seconds"
+#: The part of a processor that heartbeats and waiting take at the most.
+_IDLE: Final = 0.03
 #: What gloo writes to standard output as it connects.
 _GLOO: Final = re.compile(r"^.*\[Gloo\].*\n?|^.*connected to \d+ peer ranks.*\n?", re.MULTILINE)
 
@@ -34,6 +36,7 @@ class Worker:
       is_connected: whether it may tell more.
       result: what it answered.
       stopped: seconds that it has been stopped for.
+      idle: seconds in which it has computed nothing.
     """
 
     def __init__(self, task: Task, arguments: tuple[Any, ...], group: Group, number: int) -> None:
@@ -51,6 +54,8 @@ class Worker:
         self.is_connected = True
         self.result: Any = None
         self.stopped = 0.0
+        self.idle = 0.0
+        self._used = 0.0
         self._count = group.count
         self._step = ""
         self._is_done = False
@@ -69,6 +74,13 @@ class Worker:
             else:
                 self._error = value
 
+    def look(self, seconds: float) -> None:
+        """See whether it computes, ``seconds`` after the last look."""
+        used = self._used if self.child.code is not None else self.child.processor_seconds
+        is_idle = used is not None and used - self._used < _IDLE * seconds
+        self.idle = self.idle + seconds if is_idle else 0.0
+        self._used = used or 0.0
+
     @property
     def seen(self) -> Seen:
         """What is known of it."""
@@ -82,6 +94,7 @@ class Worker:
             code=self._code,
             told=self.told,
             stopped=self.stopped,
+            idle=self.idle,
         )
 
     @property

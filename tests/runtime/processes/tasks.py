@@ -77,6 +77,28 @@ def wait_in_a_collective(folder: str, group: Group, number: int, progress: Progr
     total(ones).block_until_ready()
 
 
+def compute(seconds: float, group: Group, number: int, progress: Progress) -> int:
+    """Process 0 has much to do, and process 1 waits."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if number:
+            time.sleep(0.1)
+    return number
+
+
+def do_not_come(folder: str, group: Group, number: int, progress: Progress) -> None:
+    """Process 0 does not come to a meeting that the others wait at."""
+    from shardpass.runtime.processes.joining import join
+    from shardpass.runtime.processes.meeting import meet
+
+    devices = join(group, number, 1)
+    progress("compile")
+    (Path(folder) / f"{number}").touch()
+    while number == 0:
+        time.sleep(0.1)
+    meet(devices, "run")
+
+
 def write_and_wait(folder: str, group: Group, number: int, progress: Progress) -> None:
     (Path(folder) / f"{os.getpid()}").touch()
     time.sleep(600)

@@ -138,6 +138,21 @@ def test_a_process_that_hangs_outside_of_a_collective(tmp_path: Path):
     assert time.monotonic() - before < 60
 
 
+def test_process_0_that_hangs_outside_of_a_collective(tmp_path: Path):
+    """The others wait for it as long as it lives, and nobody computes anything any more."""
+    before = time.monotonic()
+    with pytest.raises(ShardingError, match=r"process 0 of 2 \(pid \d+\) does nothing") as e:
+        run(tasks.do_not_come, str(tmp_path), count=2, timeout=5)
+    assert e.value.diagnostic.notes == ('it was at "compile"',)
+    assert e.value.slug == "process-lost"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1"]
+    assert 20 <= time.monotonic() - before < 80
+
+
+def test_a_process_that_computes_for_long_is_waited_for():
+    assert run(tasks.compute, 14.0, count=2, timeout=1) == [0, 1]
+
+
 def test_a_supervisor_that_is_interrupted_ends_all(tmp_path: Path):
     def interrupt() -> None:
         while len(list(tmp_path.iterdir())) < 2:
