@@ -20,7 +20,8 @@ Task = Callable[..., Any]
 
 _DEVICES: Final = re.compile(r"--xla_force_host_platform_device_count=\d+ ?")
 _COLLECTIVES: Final = "--xla_cpu_collective_timeout_seconds"
-#: The part of a processor that heartbeats and waiting take at the most.
+#: What heartbeats and waiting take of a processor at the most: seconds now and then, and a part.
+_SPENT: Final = 0.2
 _IDLE: Final = 0.03
 #: What gloo writes to standard output as it connects.
 _GLOO: Final = re.compile(r"^.*\[Gloo\].*\n?|^.*connected to \d+ peer ranks.*\n?", re.MULTILINE)
@@ -55,7 +56,7 @@ class Worker:
         self.result: Any = None
         self.stopped = 0.0
         self.idle = 0.0
-        self._used = 0.0
+        self._used = 0.0  # As this idleness began.
         self._count = group.count
         self._step = ""
         self._is_done = False
@@ -77,9 +78,9 @@ class Worker:
     def look(self, seconds: float) -> None:
         """See whether it computes, ``seconds`` after the last look."""
         used = self._used if self.child.code is not None else self.child.processor_seconds
-        is_idle = used is not None and used - self._used < _IDLE * seconds
-        self.idle = self.idle + seconds if is_idle else 0.0
-        self._used = used or 0.0
+        self.idle += seconds
+        if used is None or used - self._used > _SPENT + _IDLE * self.idle:
+            self.idle, self._used = 0.0, used or 0.0
 
     @property
     def seen(self) -> Seen:
