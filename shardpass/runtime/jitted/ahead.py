@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import jax
 
@@ -17,10 +17,13 @@ from shardpass.diagnostics import ShardingError
 from shardpass.mlir import Module, load
 from shardpass.passes import run_pipeline
 from shardpass.report import Report, build_report, compiled_figures
+from shardpass.runtime.jitted.signature import Arrangement
 
 Notation = Literal["sdy", "mhlo"]
 
-_PIPELINES = {"sdy": "sp-propagate", "mhlo": "sp-propagate,sp-export-mhlo"}
+#: Members that are pairs of what is said of arguments by position and by name.
+_OF_ARGUMENTS: Final = ("args_info", "in_avals", "input_shardings", "input_formats")
+_PIPELINES: Final = {"sdy": "sp-propagate", "mhlo": "sp-propagate,sp-export-mhlo"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,14 +33,16 @@ class Traced:
     Attributes:
       jax: JAX's own.
       has_devices: whether its mesh does.
+      arranged: how its arguments come.
       active: where it is lowered.
     """
 
     jax: Any
     has_devices: bool
+    arranged: Arrangement
     active: Callable[[], contextlib.AbstractContextManager[None]]
 
-    def lower(self, *, lowering_platforms: Sequence[str] | None = None) -> Lowered:
+    def lower(self, *, lowering_platforms: Sequence[str] | None = None, **options: Any) -> Lowered:
         """Lower it for the devices of its mesh, or for platforms that need not be here.
 
         On a mesh without devices that is JAX's default platform, if not said otherwise.
@@ -46,11 +51,11 @@ class Traced:
         if platforms is None and not self.has_devices:
             platforms = (jax.default_backend(),)
         with self.active():
-            lowered = self.jax.lower(lowering_platforms=platforms)
-        return Lowered(lowered, self.has_devices)
+            lowered = self.jax.lower(lowering_platforms=platforms, **options)
+        return Lowered(lowered, self.has_devices, self.arranged, self.jax.fun_name)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.jax, name)
+        return _of(self.jax, name, self.arranged)
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,10 +65,14 @@ class Lowered:
     Attributes:
       jax: JAX's own.
       has_devices: whether its mesh does.
+      arranged: how its arguments come.
+      name: the function's.
     """
 
     jax: jax.stages.Lowered
     has_devices: bool
+    arranged: Arrangement
+    name: str
 
     def compile(self, compiler_options: dict[str, Any] | None = None) -> Compiled:
         """Compile it for the devices of its mesh.
@@ -82,7 +91,7 @@ class Lowered:
     @cached_property
     def module(self) -> Module:
         """The module that JAX lowered, with the layout of every value written on it."""
-        return run_pipeline(load(self.jax), _PIPELINES["sdy"]).module
+        return run_pipeline(load(self.jax, name=self.name), _PIPELINES["sdy"]).module
 
     def as_text(
         self, dialect: str | None = None, *, notation: Notation | None = None, **options: Any
@@ -110,7 +119,7 @@ class Lowered:
         return build_report(self.module)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.jax, name)
+        return _of(self.jax, name, self.arranged)
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,8 +135,12 @@ class Compiled:
     lowered: Lowered
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        """Call it, with arguments of the very kinds that it was lowered for."""
-        return self.jax(*args, **kwargs)
+        """Call it, with arguments of the very kinds that it was lowered for.
+
+        Raises:
+          TypeError: for others by position or by name.
+        """
+        return self.jax(*self.lowered.arranged.by_position(args, kwargs))
 
     def report(self) -> Report:
         """What each device holds of arguments and results, and what the devices send."""
@@ -135,4 +148,12 @@ class Compiled:
         return build_report(self.lowered.module, figures)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.jax, name)
+        return _of(self.jax, name, self.lowered.arranged)
+
+
+def _of(stage: Any, name: str, arranged: Arrangement) -> Any:
+    """What JAX's own says, of the arguments as the user handed them over."""
+    found = getattr(stage, name)
+    if name in _OF_ARGUMENTS:
+        return arranged.apart(found)
+    return arranged.tree(found) if name == "in_tree" else found

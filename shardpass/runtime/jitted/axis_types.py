@@ -51,6 +51,17 @@ def typed(value: Any) -> NamedSharding | None:
     return said_by(jax.typeof(value))
 
 
+def typed_on(value: Any, mesh: JaxMesh) -> NamedSharding | None:
+    """What the type of ``value`` says of its layout on ``mesh``; on another one it says nothing."""
+    found = typed(value)
+    if found is None or (mesh.axis_names, mesh.axis_types) != (
+        found.mesh.axis_names,
+        found.mesh.axis_types,
+    ):
+        return None
+    return found if found.mesh.axis_sizes == mesh.axis_sizes else None
+
+
 def said_by(kind: Any) -> NamedSharding | None:
     """What a type says of the layout of its values; ``None`` where it is open."""
     sharding = _of_type(kind)
@@ -58,6 +69,14 @@ def said_by(kind: Any) -> NamedSharding | None:
         return None
     cut = {name for entry in sharding.spec for name in axes_of(entry)}
     return sharding if cut.intersection(_explicit_axes(sharding.mesh)) else None
+
+
+def resharded(value: Any, place: jax.sharding.Sharding) -> Any:
+    """``value`` with what ``place`` says over ``Explicit`` axes in its type."""
+    if not isinstance(place, NamedSharding):
+        return jax.sharding.reshard(value, place)
+    kind = _type_of(place, place.mesh)
+    return jax.sharding.reshard(value, kind) if _explicit_axes(place.mesh) else value
 
 
 def opened(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -30,9 +31,8 @@ def export(
       disabled_checks: as there.
 
     Returns:
-      A function of arguments, or of their shapes, that gives the ``jax.export.Exported``. That one
-      takes by position what was passed here by position, and behind it what was passed by name, in
-      alphabetical order.
+      A function of arguments, or of their shapes, that gives the ``jax.export.Exported``, which is
+      called in the same way.
 
     Raises:
       ShardingError: ``abstract-type`` for a function that is not of ``shardpass.jit``; when called,
@@ -48,8 +48,10 @@ def export(
 
     def exported(*args: Any, **kwargs: Any) -> jax.export.Exported:
         options = {"platforms": platforms, "disabled_checks": disabled_checks}
-        return function.apply(
+        found = function.apply(
             lambda program, given: jax.export.export(program, **options)(*given), args, kwargs
         )
+        in_tree = function.arranged(args, kwargs).tree(found.in_tree)
+        return dataclasses.replace(found, in_tree=in_tree)
 
     return exported

@@ -9,19 +9,22 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import jax
+import numpy as np
 from jax.core import Tracer
 
 from shardpass.compat.jit_cache import known_calls
-from shardpass.diagnostics import Diagnostic, Severity, ShardingError
-from shardpass.runtime.jitted.axis_types import typed
+from shardpass.diagnostics import ShardingError
+from shardpass.runtime.jitted.axis_types import typed_on
 from shardpass.runtime.jitted.placing import Misplaced, misplaced
 from shardpass.runtime.jitted.rewritten import Rewriting
 from shardpass.runtime.jitted.settings import Settings
-from shardpass.runtime.jitted.signature import by_position
+from shardpass.runtime.jitted.signature import Arrangement, by_position
 from shardpass.runtime.jitted.tracing import AnotherBoundaryError, Told, Tracing
 
 #: The plan for the arguments at hand differs from a program's, then from that plan's, ...
-_MOST_CHANGES: Final = 4
+_MOST_CHANGES: Final = 6
+#: More kinds of calls than most functions have.
+_MOST_KINDS: Final = 256
 
 #: Marks what comes out of the user's function or its plan, and would come again.
 _INSIDE: Final = "_shardpass_raised_inside"
@@ -68,6 +71,7 @@ class Form:
         self._static = settings.static.places(count, names)
         self._donated = settings.donated.places(count, names)
         self._programs: dict[Any, _Program] = {}
+        self._by_kind: dict[Any, _Program] = {}
         #: Takes arguments wherever they lie, and ends in the plan for them.
         self._open = self._made(Told(), None, ())
         self._program = self._open
@@ -84,9 +88,23 @@ class Form:
         Raises:
           ValueError: ``stopped``, where it is no matter of where arguments lie.
         """
-        found = self._apply(self._call, args, stopped)
+        if self._is_inside(args):
+            # The arrays under the tracers may lie anywhere, and `jax.jit` would refuse them.
+            return self._inside.call(*args)
+        try:
+            found = self._apply(self._call, args, stopped)
+        except RuntimeError as error:
+            self.refuse_deleted(error, args)
+            raise
         self.check(args)
         return found
+
+    def _is_inside(self, args: tuple[Any, ...]) -> bool:
+        """Whether ``args`` belong to another transformation."""
+        if self._settings.is_inside:
+            return False
+        leaves = jax.tree.leaves(self._tracing.dynamic(args))
+        return any(isinstance(leaf, Tracer) for leaf in leaves)
 
     def check(self, args: tuple[Any, ...]) -> None:
         """Refuse a new kind of call that JAX would not bear a second time.
@@ -112,7 +130,8 @@ class Form:
         Raises:
           ShardingError: ``deleted``.
         """
-        for place, leaf in enumerate(jax.tree.leaves(self._tracing.dynamic(args))):
+        leaves = jax.tree.leaves(self._tracing.dynamic(args)) if _is_of_deleted(error) else ()
+        for place, leaf in enumerate(leaves):
             if isinstance(leaf, jax.Array) and not isinstance(leaf, Tracer) and leaf.is_deleted():
                 paths = self._program.paths
                 path = paths[place] if place < len(paths) else f"leaf {place}"
@@ -135,6 +154,13 @@ class Form:
                 return do(program.call, given)
 
         return self._apply(of_program, shapes)
+
+    @property
+    def arranged(self) -> Arrangement:
+        """How its arguments come, static ones apart."""
+        count = sum(place not in self._static for place in range(self._count))
+        names = enumerate(self._names, self._count)
+        return Arrangement(count, tuple(n for place, n in names if place not in self._static))
 
     @property
     def active(self) -> Callable[[], contextlib.AbstractContextManager[None]]:
@@ -162,19 +188,19 @@ class Form:
         for _ in range(_MOST_CHANGES):
             if stopped is None:
                 try:
-                    return do(program, args)
+                    found = do(program, args)
+                    if self._has_several:
+                        self._note(program, args)
+                    return found
                 except ShardingError:
                     raise
                 except ValueError as error:
                     stopped = error
             if isinstance(stopped, AnotherBoundaryError):
-                program = self._switch(stopped)
+                program, refusal = self._switch(stopped), None
             elif hasattr(stopped, _INSIDE) or program is self._open or refusal is not None:
                 raise stopped
-            elif not (elsewhere := self._misplaced(program, args)) or any(
-                typed(one.array) for one in elsewhere
-            ):
-                # Their shapes or types may ask for another plan.
+            elif not (elsewhere := self._misplaced(program, args)) or self._may_differ(elsewhere):
                 program, refusal = self._open, stopped
             else:
                 program, args = self._placed(program, args, elsewhere)
@@ -189,9 +215,7 @@ class Form:
         key = (told, found.trees)
         if key not in self._programs:
             self._programs[key] = self._made(told, found.trees, plan.paths)
-            self._settings.on_plan(plan)
-            if plan.rewriting and not told.rewritten:
-                self._settings.say_once("rewriting", lambda: _not_rewritten(plan.rewriting))
+            self._settings.tell(plan)
         return self._use(self._programs[key])
 
     def _loosened(self, program: _Program, places: Iterable[int]) -> _Program:
@@ -205,9 +229,49 @@ class Form:
     def _use(self, program: _Program) -> _Program:
         self._program = program
         self.program = program.call
-        self.current = self._call_rewritten if program.rewriting else program.call
         self.checked_calls = known_calls(program.call)
+        if self._has_several:
+            self.current = self._call_by_kind
+        elif program.rewriting:
+            self.current = functools.partial(_with, self._call, program)
+        else:
+            self.current = program.call
         return program
+
+    @property
+    def _has_several(self) -> bool:
+        """Whether there are several plans."""
+        return len({program.told.boundary for program in self._programs.values()}) > 1
+
+    def _note(self, program: _Program, args: tuple[Any, ...]) -> None:
+        """Remember where calls of this kind go."""
+        if len(self._by_kind) >= _MOST_KINDS:
+            self._by_kind.clear()
+        self._by_kind[self._kind(args)] = program
+
+    def _call_by_kind(self, *args: Any) -> Any:
+        """``current`` where there are several plans: JAX would trace to find out which it is."""
+        program = self._by_kind.get(self._kind(args))
+        if program is None:
+            self._program = self._open
+            return self._apply(self._call, args)
+        self._program, self.program = program, program.call
+        self.checked_calls = known_calls(program.call)
+        if elsewhere := self._misplaced(program, args):
+            if self._may_differ(elsewhere):
+                return self._apply(self._call, args)
+            program, args = self._placed(program, args, elsewhere)
+        return self._call(program, args)
+
+    def _kind(self, args: tuple[Any, ...]) -> Any:
+        """What a plan is made for: shapes, and static arguments."""
+        leaves, tree = jax.tree.flatten(self._tracing.dynamic(args))
+        mesh = self._settings.policy.mesh
+        return (
+            tree,
+            tuple((np.shape(x), getattr(x, "dtype", type(x)), typed_on(x, mesh)) for x in leaves),
+            tuple(args[place] for place in sorted(self._static)),
+        )
 
     def _made(self, told: Told, trees: tuple[Any, Any] | None, paths: tuple[str, ...]) -> _Program:
         options = dict(self._settings.options)
@@ -239,31 +303,38 @@ class Form:
         return _Program(call, told, trees, paths, rewriting)
 
     def _call(self, program: _Program, args: tuple[Any, ...]) -> Any:
+        if not (self._settings.policy.has_devices or self._settings.is_inside):
+            raise ShardingError(
+                "device-free",
+                "the function's mesh has no devices, and it is called",
+                help="call it on a mesh of devices (jax.make_mesh), or look at what it comes to: "
+                ".lower(...).report()",
+            )
         if program.rewriting is None:
             return program.call(*args)
-        leaves = jax.tree.leaves(self._tracing.dynamic(args))
-        if any(isinstance(leaf, Tracer) for leaf in leaves):
-            return self._as_traced.call(*args)
+        if self._is_inside(args):
+            return self._inside.call(*args)
         with program.active():
             return program.call(*args)
 
-    def _call_rewritten(self, *args: Any) -> Any:
-        """``current`` where the module goes through the pipeline."""
-        return self._call(self._program, args)
-
     @functools.cached_property
-    def _as_traced(self) -> Form:
+    def _inside(self) -> Form:
         """The same calls inside other transformations, whose module is not this function's."""
-        settings = replace(self._settings, rewrites=False)
+        settings = replace(self._settings, rewrites=False, is_inside=True)
         return Form(settings, self._count, self._names)
 
-    def _call_placed(self, *args: Any) -> Any:
+    def _call_placed(self, program: _Program, *args: Any) -> Any:
         """``current`` where arguments lay elsewhere before: what JAX says of them costs time."""
-        elsewhere = self._misplaced(self._program, args)
-        if any(typed(one.array) for one in elsewhere):
+        elsewhere = self._misplaced(program, args)
+        if self._may_differ(elsewhere):
             return self._apply(self._call, args)
-        program, args = self._placed(self._program, args, elsewhere)
+        program, args = self._placed(program, args, elsewhere)
         return self._call(program, args)
+
+    def _may_differ(self, elsewhere: Sequence[Misplaced]) -> bool:
+        """Whether shapes or types of arguments may ask for another plan than that of a program."""
+        mesh = self._settings.policy.mesh
+        return any(typed_on(one.array, mesh) or not one.divides for one in elsewhere)
 
     def _misplaced(self, program: _Program, args: tuple[Any, ...]) -> list[Misplaced]:
         leaves = jax.tree.leaves(self._tracing.dynamic(args))
@@ -296,22 +367,16 @@ class Form:
         if near:
             program = self._loosened(program, near)
         if len(near) < len(elsewhere):
-            self.current = self._call_placed
+            self.current = functools.partial(self._call_placed, program)
         placed = list(args)
         for place, arg in zip(dynamic, jax.tree.unflatten(tree, leaves), strict=True):
             placed[place] = arg
         return program, tuple(placed)
 
 
-def _not_rewritten(passes: Sequence[str]) -> str:
-    names = ", ".join(passes)
-    return str(
-        Diagnostic(
-            Severity.WARNING,
-            "not-bound",
-            f"what the function computes is not changed, as {names} would have it: here layouts "
-            "alone are bound",
-            help="call it by itself, outside of other transformations; on a JAX that plugin mode "
-            "does not know, change the function",
-        )
-    )
+def _with(call: Callable[[_Program, tuple[Any, ...]], Any], program: _Program, *args: Any) -> Any:
+    return call(program, args)
+
+
+def _is_of_deleted(error: RuntimeError) -> bool:
+    return "deleted" in str(error) or "donated" in str(error)

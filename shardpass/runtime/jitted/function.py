@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from shardpass.compat.jit_cache import known_calls
-from shardpass.diagnostics import Severity, ShardingError
+from shardpass.diagnostics import Diagnostic, Severity, ShardingError
 from shardpass.partition_rules import PartitionRules
 from shardpass.report import build_report
 from shardpass.runtime.jitted.ahead import Lowered, Traced
@@ -18,7 +18,7 @@ from shardpass.runtime.jitted.planning import Plan, Plans
 from shardpass.runtime.jitted.policy import Policy, fixed
 from shardpass.runtime.jitted.rewritten import is_possible
 from shardpass.runtime.jitted.settings import Settings
-from shardpass.runtime.jitted.signature import Chosen, Names, Numbers
+from shardpass.runtime.jitted.signature import Arrangement, Chosen, Names, Numbers
 from shardpass.runtime.jitted.telling import show
 
 
@@ -78,7 +78,7 @@ class JitFunction:
         """Trace it for arguments of those kinds; shapes will do."""
         form, args = self._arranged(args, kwargs)
         found = form.apply(lambda program, given: program.trace(*given), args)
-        return Traced(found, self._settings.policy.has_devices, form.active)
+        return Traced(found, self._settings.policy.has_devices, form.arranged, form.active)
 
     def lower(self, /, *args: Any, **kwargs: Any) -> Lowered:
         """Lower it for arguments of those kinds; shapes will do."""
@@ -114,6 +114,10 @@ class JitFunction:
         """
         form, args = self._arranged(args, kwargs)
         return form.apply(do, args)
+
+    def arranged(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arrangement:
+        """How the arguments of such a call come, static ones apart."""
+        return self._arranged(args, kwargs)[0].arranged
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """As a method: with the instance for the first argument."""
@@ -205,7 +209,7 @@ def jit(
             donated,
             pipeline is not None,
             options,
-            lambda plan: _tell(settings, plan, report),
+            lambda told, plan: _tell(told, plan, report),
             rewrites=not policy.is_built_in and is_possible(),
         )
         return JitFunction(settings, family)
@@ -213,9 +217,24 @@ def jit(
     return Family(made).under(wanted.rules)
 
 
+def _not_rewritten(passes: Sequence[str]) -> str:
+    return str(
+        Diagnostic(
+            Severity.WARNING,
+            "not-bound",
+            f"what the function computes is not changed, as {', '.join(passes)} would have it: "
+            "here layouts alone are bound",
+            help="call it by itself, outside of other transformations; on a JAX that plugin mode "
+            "does not know, change the function",
+        )
+    )
+
+
 def _tell(settings: Settings, plan: Plan, report: bool) -> None:
     if report:
         show(build_report(plan.module))
+    if plan.rewriting and not settings.rewrites:
+        settings.say_once("rewriting", lambda: _not_rewritten(plan.rewriting))
     for diagnostic in plan.diagnostics:
         # Not every argument needs a rule: propagation decides, and warns of what it leaves whole.
         if diagnostic.severity is Severity.WARNING and diagnostic.slug != "unmatched":

@@ -63,6 +63,15 @@ class Misplaced:
             return False
         return device_assignment(self.array.sharding) == device_assignment(self.target)
 
+    @property
+    def divides(self) -> bool:
+        """Whether the target cuts it into equal parts; if not, it is another program's target."""
+        try:
+            self.target.shard_shape(self.array.shape)
+        except ValueError:
+            return False
+        return True
+
     def warning(self, path: str) -> str:
         """What to say of it if it moves, where ``path`` is the argument's."""
         return str(

@@ -145,11 +145,11 @@ def derive(traced: Any, policy: Policy, given: Given, relower: Relower | None = 
     rewriting: dict[str, None] = {}
     steps: list[Any] = list(policy.pipeline)
     if policy.decides_inside and relower is not None:
-        lowered = load(relower(numbered(traced.jaxpr))).clone()
+        lowered = load(relower(numbered(traced.jaxpr)), name=traced.fun_name).clone()
         read_numbers(lowered)
         steps = watched(with_notes(with_bindings(steps), notes), rewriting)
     else:
-        lowered = load(traced.lower())
+        lowered = load(traced.lower(), name=traced.fun_name)
     # MLIR's verifier takes as long as propagation itself. JAX has run it over what it lowered.
     verify_each = not policy.is_built_in
     result = run_pipeline(lowered, steps, verify_each=verify_each, **policy.given)

@@ -27,9 +27,10 @@ class Settings:
       donated: which are donated.
       own_pipeline: whether the user gave a pipeline.
       options: what else ``jax.jit`` is given.
-      on_plan: is told each plan when it is first used.
+      on_plan: is told each plan when it is first used, with these settings.
       rewrites: whether passes that change what the function computes are heeded, as far as this
         JAX allows.
+      is_inside: whether other transformations are at work, in which all of a plan is constraints.
     """
 
     function: Callable[..., Any]
@@ -42,9 +43,17 @@ class Settings:
     donated: Chosen
     own_pipeline: bool
     options: dict[str, Any]
-    on_plan: Callable[[Plan], None]
+    on_plan: Callable[[Settings, Plan], None]
     rewrites: bool = True
+    is_inside: bool = False
     said: set[Any] = field(default_factory=set)
+    plans_told: set[tuple[Plan, bool]] = field(default_factory=set)
+
+    def tell(self, plan: Plan) -> None:
+        """Tell the user of a plan that is about to be used, if he has not been."""
+        if (plan, self.rewrites) not in self.plans_told:
+            self.plans_told.add((plan, self.rewrites))
+            self.on_plan(self, plan)
 
     def say_once(self, key: Any, text: Callable[[], str]) -> None:
         """Warn the user of something, if he has not been."""

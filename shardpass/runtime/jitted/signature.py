@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+
+import jax
 
 from shardpass.diagnostics import ShardingError, did_you_mean
 
@@ -91,3 +93,44 @@ def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
 
 def _name(function: Callable[..., Any]) -> str:
     return getattr(function, "__name__", repr(function))
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """How many arguments come by position, and which by name, where there are no static ones.
+
+    Attributes:
+      count: those by position.
+      names: those by name, in alphabetical order.
+    """
+
+    count: int
+    names: tuple[str, ...] = ()
+
+    def by_position(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+        """All arguments by position.
+
+        Raises:
+          TypeError: for any others.
+        """
+        if len(args) != self.count or sorted(kwargs) != list(self.names):
+            raise TypeError(
+                f"the function was lowered for {self._said(self.count, self.names)}, and is called "
+                f"with {self._said(len(args), sorted(kwargs))}"
+            )
+        return (*args, *(kwargs[name] for name in self.names))
+
+    def apart(self, pair: Any) -> Any:
+        """``(args, {})``, all of them by position, as ``(args, kwargs)``."""
+        args, _ = pair
+        return tuple(args[: self.count]), dict(zip(self.names, args[self.count :], strict=True))
+
+    def tree(self, tree: Any) -> Any:
+        """The structure of such a pair in the same way."""
+        leaves = [object() for _ in range(tree.num_leaves)]
+        return jax.tree.structure(self.apart(jax.tree.unflatten(tree, leaves)))
+
+    @staticmethod
+    def _said(count: int, names: Sequence[str]) -> str:
+        by_name = f" and {', '.join(names)} by name" if names else ""
+        return f"{count} by position{by_name}"

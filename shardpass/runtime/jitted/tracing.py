@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 from jax.core import Tracer
 from jax.extend.core import jaxpr_as_fun
+from jax.sharding import NamedSharding
 
 from shardpass.compat.program_calls import call_program
 from shardpass.diagnostics import ShardingError
@@ -20,7 +23,9 @@ from shardpass.runtime.jitted.axis_types import (
     open_context,
     open_sharding,
     opened,
+    resharded,
     typed,
+    typed_on,
 )
 from shardpass.runtime.jitted.planning import (
     Boundary,
@@ -34,6 +39,10 @@ from shardpass.runtime.jitted.policy import current_policy, is_sharding_leaf
 from shardpass.runtime.jitted.settings import Settings
 
 _NO_MESH: Final = jax.sharding.AbstractMesh((), ())
+
+#: Effects that say what is around a function.
+_OF_THE_OUTSIDE: Final = ("NamedAxisEffect", "ErrorEffect", "JaxprCheckEffect")
+_OF_STATE: Final = ("ReadEffect", "WriteEffect", "AccumEffect")
 
 #: Stands for ``None`` among shardings.
 _OPEN: Final = object()
@@ -94,7 +103,9 @@ class Tracing:
         return tuple(
             arg
             if place in self._static
-            else jax.tree.map(lambda leaf: _shape(leaf, typed(leaf)), arg)
+            else jax.tree.map(
+                lambda leaf: _shape(leaf, typed_on(leaf, self._settings.policy.mesh)), arg
+            )
             for place, arg in enumerate(args)
         )
 
@@ -109,30 +120,51 @@ class Tracing:
           AnotherBoundaryError: if it has to know something else.
         """
         leaves, in_tree = jax.tree.flatten(self.dynamic(args))
+        if _is_eager(leaves):
+            return self._called(args, leaves)
         if manual := manual_axes(self._settings.policy.mesh):
             _expect(told, None)
             return self._in_manual_computation(args, leaves, manual)
         fixed = self._fixed(args)
+        self._check(fixed, args, leaves)
         is_nested = current_policy.value is not None
         with current_policy(self._settings.policy):
             types = self._types(args, leaves, fixed)
             with contextlib.nullcontext() if types else open_context():
-                plan, out_tree = self._plan(args, leaves, fixed, types, is_nested=is_nested)
-            if is_nested:
+                traced = self._traced(self._planner, args, leaves, types or fixed)
+                if not _is_closed(traced, len(leaves)):
+                    _expect(told, None)
+                    return self._by_rules_alone(args, leaves)
+                plan = self._plan(traced, args, fixed, types, is_nested=is_nested)
+            if is_nested or self._settings.is_inside:
                 _expect(told, None)
-                self._say_that_nothing_is_run()
                 untold = plan.boundary
+                if is_nested:
+                    self._say_that_nothing_is_run()
+                else:
+                    self._settings.tell(plan)
             else:
                 rewritten = bool(plan.rewriting) and self._settings.rewrites
-                _expect(told, plan, (in_tree, out_tree), rewritten=rewritten)
+                _expect(told, plan, (in_tree, traced.out_tree), rewritten=rewritten)
                 untold = _at(plan.boundary, told.loose)
             if types:
-                traced = plan.as_traced if told.rewritten else plan.program
-                results = jaxpr_as_fun(traced)(*_with_types(leaves, types))
+                program = plan.as_traced if told.rewritten else plan.program
+                results = jaxpr_as_fun(program)(*_with_types(leaves, types))
             else:
-                program = self._program(plan, told, untold)
-                results = opened(program, leaves, plan.boundary.results)
-        return jax.tree.unflatten(out_tree, results)
+                called = self._program(plan, told, untold)
+                results = opened(called, leaves, plan.boundary.results)
+        return jax.tree.unflatten(traced.out_tree, results)
+
+    def _by_rules_alone(self, args: tuple[Any, ...], leaves: Sequence[Any]) -> Any:
+        """The function where its module is nobody's: it takes part in the trace around it.
+
+        It reads values of that trace, or the axes that it maps over, so that no module can be made
+        of it alone. Rules hold as constraints.
+        """
+        placed = _constrained(leaves, self._by_rules(args, leaves).boundary.arguments)
+        results, tree = jax.tree.flatten(self._called(args, placed))
+        places = self._by_rules(args, leaves, jax.tree.unflatten(tree, results)).boundary.results
+        return jax.tree.unflatten(tree, _constrained(results, places))
 
     def _in_manual_computation(
         self, args: tuple[Any, ...], leaves: Sequence[Any], manual: frozenset[str]
@@ -148,43 +180,47 @@ class Tracing:
             place and inside_manual(place, mesh, manual, f'argument {number} ("{path}")')
             for number, (place, path) in enumerate(told)
         ]
-        placed = iter(
+        placed = [
             leaf if place is None else jax.lax.with_sharding_constraint(leaf, place)
             for leaf, place in zip(leaves, places, strict=True)
-        )
+        ]
+        with current_policy(self._settings.policy):
+            return self._called(args, placed)
+
+    def _called(self, args: tuple[Any, ...], leaves: Iterable[Any]) -> Any:
+        """What the user's function makes of ``args`` with other ``leaves``."""
+        given = iter(leaves)
         positional = [
-            arg if n in self._static else jax.tree.map(lambda _: next(placed), arg)
+            arg if n in self._static else jax.tree.map(lambda _: next(given), arg)
             for n, arg in enumerate(args)
         ]
         named = dict(zip(self._names, positional[self._count :], strict=True))
-        with current_policy(self._settings.policy):
-            return self._settings.function(*positional[: self._count], **named)
+        return self._settings.function(*positional[: self._count], **named)
 
-    def _by_rules(self, args: tuple[Any, ...], leaves: Sequence[Any]) -> Plan:
-        """What the rules alone say of the arguments."""
+    def _by_rules(self, args: tuple[Any, ...], leaves: Sequence[Any], results: Any = ()) -> Plan:
+        """What the rules alone say of the arguments, and of ``results``."""
+        shapes = jax.tree.map(lambda leaf: _shape(leaf, None), results)
         with jax.sharding.use_abstract_mesh(_NO_MESH):
-            traced = self._traced(self._nothing, args, leaves, [None] * len(leaves))
-            open_to_all = Given(Boundary((None,) * len(leaves)))
-            return derive(traced, self._settings.policy.by_rules_alone(), open_to_all)
+            traced = self._traced(self._nothing(shapes), args, leaves, [None] * len(leaves))
+            given = Given(Boundary((None,) * len(leaves), (None,) * len(jax.tree.leaves(shapes))))
+            return derive(traced, self._settings.policy.by_rules_alone(), given)
 
     def _plan(
         self,
+        traced: Any,
         args: tuple[Any, ...],
-        leaves: Sequence[Any],
         fixed: tuple[Placed, ...],
         types: tuple[Placed, ...],
         *,
         is_nested: bool,
-    ) -> tuple[Plan, Any]:
-        """The plan, and the tree of the results."""
-        traced = self._traced(self._planner, args, leaves, types or fixed)
+    ) -> Plan:
         results = _broadcast(self._settings.out_shardings, traced.out_info, "out_shardings")
 
         def relower(program: Any) -> Any:
             return self._relowered(program, traced, args, types or fixed)
 
         plans = self._settings.plans_inside if is_nested else self._settings.plans
-        return plans.plan(traced, Given(Boundary(fixed, results), types), relower), traced.out_tree
+        return plans.plan(traced, Given(Boundary(fixed, results), types), relower)
 
     def _types(
         self, args: tuple[Any, ...], leaves: Sequence[Any], fixed: Sequence[Placed]
@@ -193,7 +229,8 @@ class Tracing:
 
         Beside arguments that have a type, those that the user or a rule speaks of get theirs.
         """
-        found = [typed(leaf) for leaf in leaves]
+        mesh = self._settings.policy.mesh
+        found = [typed_on(leaf, mesh) for leaf in leaves]
         if not any(found):
             return ()
         by_rules = self._by_rules(args, leaves)
@@ -204,10 +241,6 @@ class Tracing:
         name = getattr(self._settings.function, "__name__", "function")
 
         def program(*leaves: Any) -> list[Any]:
-            if leaves and not any(isinstance(leaf, Tracer) for leaf in leaves):
-                # `jax.disable_jit`, or `jax.debug_nans` on its way to the operation.
-                placed = _constrained(leaves, plan.boundary.arguments)
-                return _constrained(jaxpr_as_fun(plan.program)(*placed), plan.boundary.results)
             placed = _constrained(leaves, untold.arguments)
             if told.rewritten:  # Passes of the user's may look for ops where he wrote them.
                 return _constrained(jaxpr_as_fun(plan.as_traced)(*placed), untold.results)
@@ -240,13 +273,12 @@ class Tracing:
         wanted = self._settings.out_shardings
         return {"out_shardings": wanted} if jax.tree.leaves(wanted) else {}
 
-    @functools.cached_property
-    def _nothing(self) -> Any:
-        """A function of the same arguments, whose names are what matters of it."""
+    def _nothing(self, results: Any) -> Any:
+        """A function of the same arguments, of which their names and those of results matter."""
 
         @functools.wraps(self._settings.function)
-        def nothing(*_args: Any, **_kwargs: Any) -> tuple[()]:
-            return ()
+        def nothing(*_args: Any, **_kwargs: Any) -> Any:
+            return jax.tree.map(_some, results)
 
         return self._tracing(nothing)
 
@@ -282,6 +314,28 @@ class Tracing:
         others = len(jax.tree.leaves(self.dynamic(args))) - len(fixed)
         return fixed + (None,) * others
 
+    def _check(self, fixed: Sequence[Placed], args: tuple[Any, ...], leaves: Sequence[Any]) -> None:
+        """Refuse what the user has fixed where it does not fit.
+
+        Raises:
+          ShardingError: ``indivisible``, ``rank-mismatch``, with the argument's path.
+        """
+        for number, (place, leaf) in enumerate(zip(fixed, leaves, strict=True)):
+            try:
+                if place is not None:
+                    place.shard_shape(np.shape(leaf))
+            except (ValueError, IndexError) as error:
+                path = self._by_rules(args, leaves).paths[number]
+                is_long = isinstance(place, NamedSharding) and len(place.spec) > np.ndim(leaf)
+                raise ShardingError(
+                    "rank-mismatch" if is_long else "indivisible",
+                    f'argument {number} ("{path}") has the shape {np.shape(leaf)}, and '
+                    f"in_shardings says {place}",
+                    path=path,
+                    notes=() if is_long else [str(error)],
+                    help="give it a sharding that fits, or None, where the plan decides",
+                ) from error
+
     def _say_that_nothing_is_run(self) -> None:
         settings = self._settings
         if settings.own_pipeline:
@@ -293,6 +347,42 @@ class Tracing:
                     "shardpass.jit: its rules alone hold there, as constraints"
                 ),
             )
+
+
+def _is_eager(leaves: Sequence[Any]) -> bool:
+    """Whether JAX calls for values: under ``jax.disable_jit``, or ``jax.debug_nans`` in search."""
+    if jax.config.jax_disable_jit:  # pyright: ignore[reportAttributeAccessIssue]
+        return True
+    return bool(leaves) and not any(isinstance(leaf, Tracer) for leaf in leaves)
+
+
+def _is_closed(traced: Any, count: int) -> bool:
+    """Whether a traced function of ``count`` leaves stands by itself.
+
+    One that reads values of a trace around it takes them for further arguments; one that speaks of
+    the axes of a ``vmap``, or that has checks for ``checkify``, cannot be lowered alone.
+    """
+    program = traced.jaxpr
+    if any(type(effect).__name__ in _OF_STATE for effect in program.effects):
+        raise ShardingError(
+            "not-supported",
+            "the function reads or writes mutable references (jax.new_ref) of the program around "
+            "it, or among its arguments",
+            help="hand over their values, and give back the new ones",
+        )
+    if len(program.in_avals) != count or any(isinstance(c, Tracer) for c in program.consts):
+        return False
+    return not any(type(effect).__name__ in _OF_THE_OUTSIDE for effect in program.effects)
+
+
+def _some(kind: Any) -> Any:
+    """Some value of that kind."""
+    if jax.dtypes.issubdtype(kind.dtype, jax.dtypes.prng_key):
+        data: Any = jax.eval_shape(jax.random.key_data, kind)
+        return jax.random.wrap_key_data(
+            jnp.zeros(data.shape, data.dtype), impl=jax.random.key_impl(kind)
+        )
+    return jnp.zeros(kind.shape, kind.dtype)
 
 
 def _shape(leaf: Any, place: Placed) -> jax.ShapeDtypeStruct:
@@ -326,7 +416,7 @@ def _constrained(leaves: Sequence[Any], places: Sequence[Placed]) -> list[Any]:
 def _with_types(leaves: Sequence[Any], types: Sequence[Placed]) -> list[Any]:
     """``leaves`` with those types; what arrived without one is resharded to it."""
     return [
-        leaf if place is None or typed(leaf) else jax.sharding.reshard(leaf, place)
+        leaf if place is None or typed(leaf) else resharded(leaf, place)
         for leaf, place in zip(leaves, types, strict=True)
     ]
 

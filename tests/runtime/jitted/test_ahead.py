@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, ClassVar
+
 import jax
 import numpy as np
 import pytest
@@ -89,3 +91,48 @@ class TestWithoutDevices:
     def test_our_own_meshes_without_devices(self):
         step = shardpass.jit(train_step, mesh=shardpass.Mesh.of(data=2, model=4), rules=RULES)
         assert '"data"=2, "model"=4' in step.lower(parameters(), batch()).as_text()
+
+    def test_they_are_not_called(self):
+        step = shardpass.jit(lambda x: x, mesh=shardpass.Mesh.of(data=2, model=4))
+        with pytest.raises(ShardingError, match="mesh has no devices, and it is called"):
+            step(np.ones(8, np.float32))
+
+
+class TestArgumentsByName:
+    """Every stage has them as they were handed over."""
+
+    f: ClassVar[Any] = staticmethod(
+        shardpass.jit(
+            lambda n, x, *, k, w: n * x - k * w,
+            mesh=mesh_of(),
+            rules=[("^x$", PartitionSpec("data"))],
+            static_argnums=0,
+            static_argnames="k",
+        )
+    )
+
+    def test_calls_of_what_was_compiled(self):
+        x, w = np.ones(8, np.float32), np.full(8, 5, np.float32)
+        compiled = self.f.lower(3, x, w=w, k=2).compile()
+        same(compiled(x, w=w), 3 * x - 2 * w)
+        for args, kwargs in (((x, w), {}), ((), {"x": x, "w": w}), ((x,), {"v": w})):
+            with pytest.raises(TypeError, match="lowered for 1 by position and w by name"):
+                compiled(*args, **kwargs)
+
+    def test_what_is_said_of_them(self):
+        x = np.ones(8, np.float32)
+        traced = self.f.trace(3, x, k=2, w=x)
+        lowered = traced.lower()
+        wanted = jax.tree.structure(((x,), {"w": x}))
+        for stage in (traced, lowered, lowered.compile()):
+            assert stage.in_tree == wanted
+            assert jax.tree.structure(stage.args_info) == wanted
+        (place,), by_name = lowered.compile().input_shardings
+        assert (place.spec, by_name["w"].spec) == (PartitionSpec("data"),) * 2
+
+    def test_messages_name_the_function(self):
+        def step(x: Any) -> Any:
+            return x
+
+        lowered = shardpass.jit(step, mesh=mesh_of()).lower(np.ones(8, np.float32))
+        assert str(lowered.report()).startswith("step: sdy shardings, 8 devices")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -193,10 +194,15 @@ class TestChecks:
         with jax.checking_leaks(), pytest.raises(Exception, match=r"[Ll]eak"):
             leaking(np.ones(8, np.float32))
 
-    def test_nans_are_found(self):
-        f = shardpass.jit(lambda x: jnp.log(x), mesh=mesh_of(), rules=ON_X)
-        with jax.debug_nans(True), pytest.raises(FloatingPointError):
+    def test_nans_are_found_where_they_are_made(self):
+        f = shardpass.jit(lambda x: jnp.log(x) * 2, mesh=mesh_of(), rules=ON_X)
+        with jax.debug_nans(True), pytest.raises(FloatingPointError, match="encountered in log"):
             f(np.full(8, -1, np.float32)).block_until_ready()
+
+    def test_jit_can_be_disabled(self):
+        f = shardpass.jit(lambda x: x if x.sum() > 0 else -x, mesh=mesh_of(), rules=ON_X)
+        with jax.disable_jit():
+            same(f(np.full(8, -1, np.float32)), np.ones(8))
 
 
 class TestTheProgram:
@@ -239,3 +245,143 @@ def test_a_named_sharding_of_the_users_mesh_comes_back():
     f = shardpass.jit(lambda x: x + 1, mesh=mesh, rules=[("^x$", PartitionSpec("rows", "columns"))])
     found = f(np.ones((8, 8), np.float32))
     assert found.sharding == NamedSharding(mesh, PartitionSpec("rows", "columns"))
+
+
+class TestInsideEagerTransformations:
+    """Arguments that are bound elsewhere than the plan has them are moved, as by constraints."""
+
+    @staticmethod
+    def loss() -> Any:
+        return shardpass.jit(
+            lambda w, x: jnp.sin(x @ w).sum(),
+            mesh=mesh_of(),
+            rules=[("^x$", PartitionSpec("data")), ("^w$", PartitionSpec(None, "model"))],
+        )
+
+    @pytest.mark.parametrize("is_called_before", [False, True])
+    @pytest.mark.parametrize(
+        "transform",
+        [
+            lambda f, w, x: jax.grad(f)(w, x),
+            lambda f, w, x: jax.value_and_grad(f, (0, 1))(w, x),
+            lambda f, w, x: jax.jvp(f, (w, x), (w, x)),
+            lambda f, w, x: jax.vjp(f, w, x)[1](jnp.float32(1)),
+            lambda f, w, x: jax.vmap(f, (None, 0))(w, jnp.stack([x, x])),
+            lambda f, w, x: jax.grad(jax.checkpoint(f))(w, x),
+            lambda f, w, x: jax.linearize(f, w, x)[0],
+            lambda f, w, x: jax.hessian(f)(w, x),
+        ],
+    )
+    def test_it_is_what_the_bare_function_gives(self, transform: Any, is_called_before: bool):
+        f = self.loss()
+        w = jax.device_put(parameters()["up"] / 8, placed())
+        x = jax.device_put(batch()["x"], placed())
+        if is_called_before:
+            with pytest.warns(UserWarning, match="moved"):
+                f(w, x)
+        expected = transform(lambda w, x: jnp.sin(x @ w).sum(), w, x)
+        same(transform(f, w, x), expected, tolerance=1e-4)
+
+    def test_what_is_told_of_a_plan_is_told_here_too(self, capsys: pytest.CaptureFixture[str]):
+        f = shardpass.jit(cubed, mesh=mesh_of(), rules=ON_X, report=True)
+        for _ in range(2):
+            jax.grad(lambda x: f(x).sum())(jnp.ones(8))
+        assert capsys.readouterr().err.count("data=2, model=4") == 1
+
+
+class TestPartsOfAnotherTrace:
+    """What has no module of its own: rules hold as constraints."""
+
+    @pytest.mark.parametrize(
+        "transform",
+        [
+            lambda f: jax.jit(f)(2.0),
+            lambda f: jax.grad(f)(2.0),
+            lambda f: jax.vmap(f)(jnp.arange(3.0)),
+            lambda f: jax.lax.scan(lambda c, _: (f(c) / 64, f(c)), 1.0, None, length=2),
+        ],
+    )
+    def test_values_of_the_trace_around_it(self, transform: Any):
+        x = jnp.arange(8.0)
+
+        def outer(y: Any) -> Any:
+            return shardpass.jit(lambda x: x * y, mesh=mesh_of(), rules=ON_X)(x).sum()
+
+        same(transform(outer), transform(lambda y: (x * y).sum()))
+
+    def test_rules_on_arguments_and_results(self):
+        rules = [("^x$", PartitionSpec("data")), ("^result$", PartitionSpec("model"))]
+
+        def outer(y: Any) -> Any:
+            return shardpass.jit(lambda x: x * y, mesh=mesh_of(), rules=rules)(jnp.arange(8.0))
+
+        found = constraints(jax.make_jaxpr(outer)(2.0).jaxpr)
+        assert [spec for _, spec in found] == [PartitionSpec("data"), PartitionSpec("model")]
+        assert spec_of(jax.jit(outer)(2.0)) == ("model",)
+
+    def test_names_of_mapped_axes(self):
+        x = np.arange(32, dtype=np.float32).reshape(4, 8)
+        mean = shardpass.jit(lambda x: x - jax.lax.pmean(x, "b"), mesh=mesh_of(), rules=ON_X)
+        index = shardpass.jit(lambda x: x * jax.lax.axis_index("b"), mesh=mesh_of(), rules=ON_X)
+        for run in (jax.vmap, lambda f, axis_name: jax.jit(jax.vmap(f, axis_name=axis_name))):
+            same(run(mean, axis_name="b")(x), x - x.mean(0))
+            same(run(index, axis_name="b")(x), x * np.arange(4)[:, None])
+
+    def test_checks(self):
+        from jax.experimental import checkify
+
+        def f(x: Any) -> Any:
+            checkify.check((x > 0).all(), "there are negative ones")
+            return 2 * x
+
+        checked = checkify.checkify(shardpass.jit(f, mesh=mesh_of(), rules=ON_X))
+        x = jnp.arange(1.0, 9.0)
+        error, found = checked(x)
+        assert error.get() is None
+        same(found, 2 * x)
+        assert "there are negative ones" in (checked(-x)[0].get() or "")
+
+    def test_references_are_refused(self):
+        total = jax.new_ref(jnp.zeros(()))
+
+        def f(x: Any) -> Any:
+            total[...] += x.sum()
+            return x
+
+        with pytest.raises(shardpass.ShardingError, match="mutable references"):
+            shardpass.jit(f, mesh=mesh_of(), rules=ON_X)(jnp.arange(8.0))
+
+
+@pytest.mark.filterwarnings("ignore:.*left whole", "ignore:.*moved")
+class TestSeveralPlans:
+    rules: ClassVar[Any] = shardpass.PartitionRules(
+        [("^x$", PartitionSpec("data"))], indivisible="replicate"
+    )
+
+    def test_they_are_told_apart_without_a_trace(self):
+        f = shardpass.jit(lambda x: x * 2, mesh=mesh_of(), rules=self.rules)
+        whole, part = np.ones(8, np.float32), np.ones(7, np.float32)
+        for x in (whole, part, whole, part):
+            f(x)
+        with events() as counted:
+            assert [spec_of(f(x)) for x in (whole, part, whole, part)] == [("data",), ()] * 2
+        assert counted["traced"] == counted["compiled"] == 0
+
+    def test_a_last_batch_that_lies_elsewhere(self):
+        f = shardpass.jit(lambda x: x * 2, mesh=mesh_of(), rules=self.rules)
+        f(jax.device_put(np.ones(8, np.float32), placed("data")))
+        last = jax.device_put(np.ones(7, np.float32), jax.devices()[0])
+        same(f(last), 2 * np.ones(7))
+        assert spec_of(f(last)) == ()
+
+    def test_threads(self):
+        f = shardpass.jit(lambda x: (x * 2).sum(), mesh=mesh_of(), rules=self.rules)
+        values = [
+            np.ones((8, 4), np.float32),
+            np.ones((7, 4), np.float32),
+            jax.device_put(np.ones((8, 4), np.float32), placed("model")),
+            jax.device_put(np.ones((4, 4), np.float32), placed("model")),
+        ]
+        with warnings.catch_warnings(action="ignore"), ThreadPoolExecutor(8) as pool:
+            found = list(pool.map(lambda n: float(f(values[n % 4])), range(80)))
+        assert found == [2.0 * values[n % 4].size for n in range(80)]

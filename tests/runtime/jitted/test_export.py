@@ -89,6 +89,24 @@ class TestExported:
         exported = shardpass.export(f, platforms=["tpu"])(jax.ShapeDtypeStruct((64,), np.float32))
         assert (exported.nr_devices, exported.platforms) == (512, ("tpu",))
 
+    def test_arguments_by_name(self):
+        f = shardpass.jit(lambda x, w: x - w, mesh=mesh_of(), rules=[("^x$", P("data"))])
+        x, w = np.ones(8, np.float32), np.full(8, 5, np.float32)
+        exported = jax.export.deserialize(shardpass.export(f)(x, w=w).serialize())
+        places = exported.in_shardings_jax(mesh_of())
+        same(
+            exported.call(*map(jax.device_put, (x,), places), w=jax.device_put(w, places[1])), x - w
+        )
+        both = shardpass.export(f)(w=w, x=x)
+        assert both.in_tree == jax.tree.structure(((), {"x": x, "w": w}))
+
+    def test_jaxs_own_export_takes_it_too(self):
+        f = shardpass.jit(lambda x, w: x - w, mesh=mesh_of(), rules=[("^x$", P("data"))])
+        x = np.ones(8, np.float32)
+        exported = jax.export.export(f)(x, w=x)
+        assert exported.nr_devices == 8
+        assert exported.in_tree == jax.tree.structure(((x,), {"w": x}))
+
     def test_functions_of_jax_are_jaxs_to_export(self):
         with pytest.raises(
             ShardingError, match=r"a function of shardpass.jit, not PjitFunction"
