@@ -90,6 +90,7 @@ SLUGS: Final[dict[str, str]] = {
     "bad-argument": "an argument of shardpass.jit that does not fit the function or its values",
     "deleted": "an argument that was donated to an earlier call",
     "no-constraint": "a constraint that changes nothing, and why",
+    "no-types": "types of arguments that a function cannot be traced with",
     "not-bound": "what a pass does beyond layouts, which shardpass.jit does not bind",
     "process-local": "an array on the devices of one process, where one on those of all is needed",
     "moved": "an argument that arrives in another place than the plan has for it",

@@ -6,9 +6,11 @@ arguments arrive without types, or whole on every device, which is what ``jax.se
 all that was never placed. So
 
 * a value whose type is cut over an ``Explicit`` axis keeps its type, and the function is traced
-  with it;
+  with it. Where it cannot be, since it does not say how its values follow from such types, their
+  layouts alone are kept, which is said once;
 * all else is open. The plan lays it out, on the same devices under the same names, with ``Auto``
-  axes, so that what comes back is as open as what went in.
+  axes, so that what comes back is as open as what went in. Under ``jax.set_mesh`` results have
+  types, as everything has there.
 """
 
 from __future__ import annotations
@@ -71,6 +73,13 @@ def said_by(kind: Any) -> NamedSharding | None:
     return sharding if cut.intersection(_explicit_axes(sharding.mesh)) else None
 
 
+def constrained(value: Any, place: jax.sharding.Sharding) -> Any:
+    """``value`` laid out as ``place`` says: by its type over ``Explicit`` axes."""
+    if isinstance(place, NamedSharding) and _has_explicit(place.mesh):
+        return resharded(value, place)
+    return jax.lax.with_sharding_constraint(value, place)
+
+
 def resharded(value: Any, place: jax.sharding.Sharding) -> Any:
     """``value`` with what ``place`` says over ``Explicit`` axes in its type."""
     if not isinstance(place, NamedSharding):
@@ -108,6 +117,16 @@ def open_context() -> Iterator[None]:
         return
     with jax.sharding.use_abstract_mesh(with_auto_axes(mesh)):
         yield
+
+
+def is_set(mesh: JaxMesh) -> bool:
+    """Whether ``mesh`` has ``Explicit`` axes and is the one of ``jax.set_mesh``."""
+    found = jax.sharding.get_abstract_mesh()
+    return _has_explicit(mesh) and (found.axis_names, found.axis_sizes, found.axis_types) == (
+        mesh.axis_names,
+        mesh.axis_sizes,
+        mesh.axis_types,
+    )
 
 
 def manual_axes(mesh: JaxMesh) -> frozenset[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import jax
@@ -22,6 +22,8 @@ from shardpass.mlir import (
     argument_attributes,
     load,
     result_attributes,
+    set_argument_attributes,
+    with_entry,
 )
 from shardpass.passes import run_pipeline
 from shardpass.runtime.jitted.decisions import (
@@ -59,10 +61,13 @@ class Given:
     Attributes:
       fixed: what the user has fixed.
       types: what the types of the arguments say; see :mod:`shardpass.runtime.jitted.axis_types`.
+      is_on_mesh: whether all other arguments are whole in the traced function, so that it is
+        lowered for the devices of the mesh. That says nothing of where they belong.
     """
 
     fixed: Boundary
     types: tuple[Placed, ...] = ()
+    is_on_mesh: bool = False
 
     @property
     def has_types(self) -> bool:
@@ -98,6 +103,21 @@ class Plan:
     paths: tuple[str, ...]
     module: Module
     diagnostics: tuple[Diagnostic, ...]
+    _typed: dict[Policy, Plan] = field(default_factory=dict)
+
+    def with_typed_results(self, policy: Policy) -> Plan:
+        """The same, with the layouts of results in their types."""
+        found = self._typed.get(policy)
+        if found is None:
+            results = tuple(
+                policy.sharding(place.spec, with_types=True)
+                if isinstance(place, NamedSharding)
+                else place
+                for place in self.boundary.results
+            )
+            boundary = Boundary(self.boundary.arguments, results)
+            found = self._typed[policy] = replace(self, boundary=boundary)
+        return found
 
 
 class Plans:
@@ -150,6 +170,9 @@ def derive(traced: Any, policy: Policy, given: Given, relower: Relower | None = 
         steps = watched(with_notes(with_bindings(steps), notes), rewriting)
     else:
         lowered = load(traced.lower(), name=traced.fun_name)
+    if given.is_on_mesh:
+        lowered = lowered.clone()
+        _open_others(lowered, given)
     # MLIR's verifier takes as long as propagation itself. JAX has run it over what it lowered.
     verify_each = not policy.is_built_in
     result = run_pipeline(lowered, steps, verify_each=verify_each, **policy.given)
@@ -177,6 +200,16 @@ def derive(traced: Any, policy: Policy, given: Given, relower: Relower | None = 
         program = bound(program, reader.decisions(notes.noted))
     said = (*diagnostics, *reader.diagnostics)
     return Plan(boundary, program, traced.jaxpr, tuple(rewriting), paths, module, said)
+
+
+def _open_others(module: Module, given: Given) -> None:
+    """Take from arguments what stands on them for the devices alone."""
+    entries = argument_attributes(module.main)
+    first = len(entries) - len(given.arguments)
+    for place, own in enumerate(given.arguments, first):
+        if own is None:
+            entries[place] = with_entry(entries[place], SDY_SHARDING, None)
+    set_argument_attributes(module.main, entries)
 
 
 def _check_arguments(module: Module) -> None:

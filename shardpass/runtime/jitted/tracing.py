@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import jax
@@ -13,12 +13,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 from jax.extend.core import jaxpr_as_fun
-from jax.sharding import NamedSharding
+from jax.sharding import NamedSharding, PartitionSpec
 
 from shardpass.compat.program_calls import call_program
-from shardpass.diagnostics import ShardingError
+from shardpass.diagnostics import Diagnostic, Severity, ShardingError
 from shardpass.runtime.jitted.axis_types import (
+    constrained,
     inside_manual,
+    is_set,
     manual_axes,
     open_context,
     open_sharding,
@@ -42,6 +44,10 @@ _NO_MESH: Final = jax.sharding.AbstractMesh((), ())
 
 #: Effects that say what is around a function.
 _OF_THE_OUTSIDE: Final = ("NamedAxisEffect", "ErrorEffect", "JaxprCheckEffect")
+#: The error of a function that leaves open how its values are laid out.
+_NO_TYPES: Final = "ShardingTypeError"
+#: In the error of an exported function's call that is lowered for another number of devices.
+_FOR_DEVICES: Final = "was exported for"
 _OF_STATE: Final = ("ReadEffect", "WriteEffect", "AccumEffect")
 
 #: Stands for ``None`` among shardings.
@@ -130,12 +136,19 @@ class Tracing:
         is_nested = current_policy.value is not None
         with current_policy(self._settings.policy):
             types = self._types(args, leaves, fixed)
+            traced = self._with_types(args, leaves, types) if types else None
+            if types and traced is None:
+                types, fixed = (), self._as_layouts(leaves, fixed)
             with contextlib.nullcontext() if types else open_context():
-                traced = self._traced(self._planner, args, leaves, types or fixed)
+                if traced is None:
+                    traced = self._traced(self._planner, args, leaves, fixed)
                 if not _is_closed(traced, len(leaves)):
                     _expect(told, None)
                     return self._by_rules_alone(args, leaves)
-                plan = self._plan(traced, args, fixed, types, is_nested=is_nested)
+                plan = self._plan(traced, args, leaves, fixed, types, is_nested=is_nested)
+            if not types and is_set(self._settings.policy.mesh):
+                # Around it, values on twins of the mesh that have no types are met with errors.
+                plan = plan.with_typed_results(self._settings.policy)
             if is_nested or self._settings.is_inside:
                 _expect(told, None)
                 untold = plan.boundary
@@ -154,6 +167,28 @@ class Tracing:
                 called = self._program(plan, told, untold)
                 results = opened(called, leaves, plan.boundary.results)
         return jax.tree.unflatten(traced.out_tree, results)
+
+    def _with_types(
+        self, args: tuple[Any, ...], leaves: Sequence[Any], types: Sequence[Placed]
+    ) -> Any:
+        """The function traced with types; ``None`` if it is none that JAX can find types in."""
+        try:
+            return self._traced(self._planner, args, leaves, types)
+        except Exception as error:
+            if type(error).__name__ != _NO_TYPES:
+                raise
+            first = str(error).partition(".")[0]
+            self._settings.say_once("no types", lambda: _without_types(first))
+            return None
+
+    def _as_layouts(self, leaves: Sequence[Any], fixed: Sequence[Placed]) -> tuple[Placed, ...]:
+        """``fixed``, with what types say of arguments as their layouts."""
+        policy = self._settings.policy
+        kinds = [typed_on(leaf, policy.mesh) for leaf in leaves]
+        return tuple(
+            own or (kind and policy.sharding(kind.spec))
+            for own, kind in zip(fixed, kinds, strict=True)
+        )
 
     def _by_rules_alone(self, args: tuple[Any, ...], leaves: Sequence[Any]) -> Any:
         """The function where its module is nobody's: it takes part in the trace around it.
@@ -181,7 +216,7 @@ class Tracing:
             for number, (place, path) in enumerate(told)
         ]
         placed = [
-            leaf if place is None else jax.lax.with_sharding_constraint(leaf, place)
+            leaf if place is None else constrained(leaf, place)
             for leaf, place in zip(leaves, places, strict=True)
         ]
         with current_policy(self._settings.policy):
@@ -209,6 +244,7 @@ class Tracing:
         self,
         traced: Any,
         args: tuple[Any, ...],
+        leaves: Sequence[Any],
         fixed: tuple[Placed, ...],
         types: tuple[Placed, ...],
         *,
@@ -220,7 +256,17 @@ class Tracing:
             return self._relowered(program, traced, args, types or fixed)
 
         plans = self._settings.plans_inside if is_nested else self._settings.plans
-        return plans.plan(traced, Given(Boundary(fixed, results), types), relower)
+        given = Given(Boundary(fixed, results), types)
+        try:
+            return plans.plan(traced, given, relower)
+        except ValueError as error:
+            if types or not leaves or _FOR_DEVICES not in str(error):
+                raise
+        # A call of what `jax.export` wrote for several devices has to be lowered for as many.
+        whole = self._settings.policy.sharding(PartitionSpec())
+        places = [place or whole for place in fixed]
+        on_mesh = self._traced(self._planner, args, leaves, places)
+        return plans.plan(on_mesh, replace(given, is_on_mesh=True), relower)
 
     def _types(
         self, args: tuple[Any, ...], leaves: Sequence[Any], fixed: Sequence[Placed]
@@ -349,6 +395,19 @@ class Tracing:
             )
 
 
+def _without_types(said: str) -> str:
+    return str(
+        Diagnostic(
+            Severity.WARNING,
+            "no-types",
+            "arguments have types on Explicit axes, and the function does not say how values "
+            f"follow from them, so that their layouts alone are kept ({said})",
+            help="say out_sharding where JAX asks for it, or use a mesh of Auto axes: "
+            "jax.make_mesh(..., axis_types=(jax.sharding.AxisType.Auto,) * n)",
+        )
+    )
+
+
 def _is_eager(leaves: Sequence[Any]) -> bool:
     """Whether JAX calls for values: under ``jax.disable_jit``, or ``jax.debug_nans`` in search."""
     if jax.config.jax_disable_jit:  # pyright: ignore[reportAttributeAccessIssue]
@@ -377,7 +436,7 @@ def _is_closed(traced: Any, count: int) -> bool:
 
 def _some(kind: Any) -> Any:
     """Some value of that kind."""
-    if jax.dtypes.issubdtype(kind.dtype, jax.dtypes.prng_key):
+    if jnp.issubdtype(kind.dtype, jax.dtypes.prng_key):
         data: Any = jax.eval_shape(jax.random.key_data, kind)
         return jax.random.wrap_key_data(
             jnp.zeros(data.shape, data.dtype), impl=jax.random.key_impl(kind)

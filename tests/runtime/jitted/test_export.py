@@ -100,6 +100,15 @@ class TestExported:
         both = shardpass.export(f)(w=w, x=x)
         assert both.in_tree == jax.tree.structure(((), {"x": x, "w": w}))
 
+    def test_a_call_inside_another_function_of_shardpass_jit(self):
+        f = shardpass.jit(lambda x: x * 2, mesh=mesh_of(), rules=[("^x$", P("data"))])
+        x = np.arange(8, dtype=np.float32)
+        exported = shardpass.export(f)(x)
+        outer = shardpass.jit(
+            lambda x: exported.call(x) + 1, mesh=mesh_of(), rules=[("^x$", P("data"))]
+        )
+        same(outer(jax.device_put(x, exported.in_shardings_jax(mesh_of())[0])), 2 * x + 1)
+
     def test_jaxs_own_export_takes_it_too(self):
         f = shardpass.jit(lambda x, w: x - w, mesh=mesh_of(), rules=[("^x$", P("data"))])
         x = np.ones(8, np.float32)
