@@ -49,7 +49,8 @@ class Misplaced:
         if not isinstance(self.array, jax.Array):
             return 0
         shape = self.array.shape
-        held = self.array.sharding.devices_indices_map(shape)
+        is_in_place = self.array.sharding.memory_kind == self.target.memory_kind
+        held = self.array.sharding.devices_indices_map(shape) if is_in_place else {}
         wanted = self.target.devices_indices_map(shape)
         size = self.array.dtype.itemsize
         for extent in self.target.shard_shape(shape):
@@ -141,8 +142,17 @@ def _said_of(array: Any) -> str:
 def _said(sharding: jax.sharding.Sharding) -> str:
     if isinstance(sharding, NamedSharding):
         mesh = ", ".join(f"{name}={size}" for name, size in sharding.mesh.shape.items())
-        return f"{spec_text(sharding.spec)} on mesh {mesh}"
+        return f"{spec_text(sharding.spec)} on mesh {mesh}{_memory(sharding)}"
     return str(sharding)
+
+
+def _memory(sharding: NamedSharding) -> str:
+    """Where it is not the devices' own, which goes without saying."""
+    kind = sharding.memory_kind
+    if kind is None or isinstance(sharding.mesh, AbstractMesh):
+        return ""
+    own = next(iter(sharding.device_set)).default_memory().kind
+    return "" if kind == own else f" in {kind} memory"
 
 
 def misplaced(leaves: Sequence[Any], targets: Sequence[Placed]) -> Iterator[Misplaced]:

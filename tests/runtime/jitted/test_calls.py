@@ -345,3 +345,11 @@ class TestOtherRules:
         assert first.with_rules(None)(x).sharding.is_fully_replicated
         with pytest.raises(shardpass.ShardingError, match='"nope" is not an axis'):
             first.with_rules([("^x$", PartitionSpec("nope"))])
+
+
+def test_arrays_in_the_hosts_memory_are_said_to_come_from_there():
+    f = shardpass.jit(lambda x: 2 * x, mesh=mesh_of(), rules=[("^x$", PartitionSpec("data"))])
+    pinned = placed("data").with_memory_kind("pinned_host")
+    on_host = jax.device_put(np.ones((8, 4), np.float32), pinned)
+    with pytest.warns(UserWarning, match=r"model=4 in pinned_host memory .*: 512 bytes move"):
+        same(f(on_host), 2 * np.ones((8, 4)))
