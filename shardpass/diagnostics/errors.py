@@ -11,7 +11,7 @@ from shardpass.diagnostics.render import underline
 class ShardingError(ValueError):
     """Bad input, with everything a reader needs to mend it.
 
-    ``str(error)`` is the message, with the help behind it; ``error.diagnostic`` is the whole value.
+    ``str(error)`` is the message behind its place and in front of the help; ``error.diagnostic`` is the whole value.
     A call that found several faults raises the first and lists all in ``error.diagnostics``.
     """
 
@@ -73,7 +73,7 @@ class ShardingError(ValueError):
 
     def __str__(self) -> str:
         shown = self.diagnostic
-        text = shown.message
+        text = f"{shown.location}: {shown.message}" if shown.location else shown.message
         if shown.excerpt:
             text += "".join(f"\n  {line}" for line in underline(shown.excerpt))
         for note in shown.notes:

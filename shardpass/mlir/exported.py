@@ -10,7 +10,6 @@ A program in GSPMD's notation stays in it: XLA, which JAX hands both notations t
 GSPMD. With Shardy switched off (``jax_use_shardy_partitioner``) JAX itself calls nothing that has
 named shardings.
 
-
 Everything else stays: pytrees, types, donation, effects, platforms, checks, versions. The gradient,
 where there is one, takes the shardings of arguments and results as well, and goes through those
 passes that change meshes or notation (see :mod:`shardpass.mlir.exported_gradients`).

@@ -48,7 +48,7 @@ def test_an_error_is_a_value_error_with_a_diagnostic() -> None:
 
 def test_text_of_an_error() -> None:
     assert str(full()) == (
-        "the regex does not compile\n  a[b\n   ^^\n  note: rule 2\n  note: of 3\n"
+        "rules.toml:3:9: the regex does not compile\n  a[b\n   ^^\n  note: rule 2\n  note: of 3\n"
         "  help: close the bracket"
     )
     assert str(ShardingError("syntax", "no")) == "no"
