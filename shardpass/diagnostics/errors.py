@@ -11,8 +11,9 @@ from shardpass.diagnostics.render import underline
 class ShardingError(ValueError):
     """Bad input, with everything a reader needs to mend it.
 
-    ``str(error)`` is the message behind its place and in front of the help; ``error.diagnostic`` is the whole value.
-    A call that found several faults raises the first and lists all in ``error.diagnostics``.
+    ``str(error)`` is the message, with its place in front and the help behind it;
+    ``error.diagnostic`` is the whole value. A call that found several faults raises the first and
+    lists all in ``error.diagnostics``.
     """
 
     def __init__(

@@ -342,8 +342,8 @@ def _as_rules(given: Any) -> tuple[Rule, ...]:
         raise ShardingError(
             "bad-rules",
             f"rules are {given!r} of type {type(given).__name__}",
-            help='give a list of pairs ("regex", PartitionSpec("x")), a PartitionRules, or the path '
-            "of a TOML file",
+            help='give a list of pairs ("regex", PartitionSpec("x")), a PartitionRules, or the '
+            "path of a TOML file",
         )
     items: Iterable[Any] = given.items() if isinstance(given, Mapping) else given
     sink = Sink()

@@ -1,4 +1,4 @@
-"""``in_shardings`` and ``out_shardings`` of other classes and on other meshes, as the mesh has it."""
+"""Shardings of other classes and on other meshes, given for arguments and results."""
 
 from __future__ import annotations
 
@@ -93,5 +93,5 @@ def test_without_devices() -> None:
     traced = f.trace(jax.ShapeDtypeStruct(X.shape, X.dtype))
     assert '[{"data"}, {"model"}]' in traced.lower(lowering_platforms=("cpu",)).as_text()
     few = shardpass.GSPMDSharding(DEVICES[:4], "{devices=[2,2]<=[4]}")
-    with pytest.raises(ShardingError, match="^in_shardings .*over 4 devices, the mesh .* has 8"):
+    with pytest.raises(ShardingError, match=r"^in_shardings .*over 4 devices, the mesh .* has 8"):
         shardpass.jit(double, mesh=mesh, in_shardings=few)
