@@ -215,7 +215,12 @@ def _respelt(sharding: jax.sharding.Sharding, policy: Policy, where: str) -> Nam
     # A spec may be shorter than what it is for: with these it is not taken for fewer dimensions.
     rest = [None] * (rank_of(as_ours(sharding)) - len(named.spec))
     spec = PartitionSpec(*named.spec, *rest)
-    return NamedSharding(with_auto_axes(policy.mesh), spec, memory_kind=named.memory_kind)
+    kind = named.memory_kind
+    if not (policy.has_devices or _is_abstract(sharding)):
+        # What is the usual memory of a device here may not be that of those it is compiled for.
+        usual = device_assignment(sharding)[0].default_memory().kind
+        kind = None if kind == usual else kind
+    return NamedSharding(with_auto_axes(policy.mesh), spec, memory_kind=kind)
 
 
 def check_devices(sharding: jax.sharding.Sharding, mesh: JaxMesh, what: str) -> None:
@@ -224,7 +229,7 @@ def check_devices(sharding: jax.sharding.Sharding, mesh: JaxMesh, what: str) -> 
     Raises:
       ShardingError: ``device-order``, with both orders; ``mesh-mismatch``.
     """
-    if isinstance(mesh, AbstractMesh) or isinstance(getattr(sharding, "mesh", None), AbstractMesh):
+    if isinstance(mesh, AbstractMesh) or _is_abstract(sharding):
         return
     own, other = list(mesh.devices.flat), list(device_assignment(sharding))
     if own == other:
@@ -238,6 +243,10 @@ def check_devices(sharding: jax.sharding.Sharding, mesh: JaxMesh, what: str) -> 
         notes=(f"the mesh has {ids_of(own)}", f"{what} has {ids_of(other)}"),
         help="make its mesh of the same devices in the same order",
     )
+
+
+def _is_abstract(sharding: jax.sharding.Sharding) -> bool:
+    return isinstance(getattr(sharding, "mesh", None), AbstractMesh)
 
 
 def ids_of(devices: Sequence[Any]) -> str:

@@ -12,6 +12,7 @@ from jax.sharding import PartitionSpec as P
 
 import shardpass
 from shardpass import ShardingError
+from shardpass.runtime.jitted.policy import Policy, fixed
 from tests.runtime.jitted.steps import mesh_of, same
 
 X = np.arange(32, dtype=np.float32).reshape(8, 4)
@@ -88,10 +89,19 @@ def test_on_the_same_axes_nothing_is_said_anew() -> None:
 
 def test_without_devices() -> None:
     mesh = jax.sharding.AbstractMesh((2, 4), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+    policy = Policy.of(mesh)
     tiles = shardpass.GSPMDSharding(DEVICES, "{devices=[2,4]<=[8]}")
-    f = shardpass.jit(double, mesh=mesh, in_shardings=tiles)
-    traced = f.trace(jax.ShapeDtypeStruct(X.shape, X.dtype))
-    assert '[{"data"}, {"model"}]' in traced.lower(lowering_platforms=("cpu",)).as_text()
+    assert fixed((tiles, None), policy, "in_shardings") == (
+        NamedSharding(mesh, P("data", "model")),
+        None,
+    )
+    one_axis = jax.sharding.AbstractMesh((8,), ("z",), axis_types=(AxisType.Auto,))
+    on_one_axis = NamedSharding(one_axis, P(None, "z"))
+    spec = P(None, ("data", "model"))
+    assert fixed(on_one_axis, policy, "out_shardings") == NamedSharding(mesh, spec)
+    assert fixed(on_one_axis, Policy.of(mesh_of()), "out_shardings") == NamedSharding(
+        mesh_of(), spec
+    )
     few = shardpass.GSPMDSharding(DEVICES[:4], "{devices=[2,2]<=[4]}")
     with pytest.raises(ShardingError, match=r"^in_shardings .*over 4 devices, the mesh .* has 8"):
-        shardpass.jit(double, mesh=mesh, in_shardings=few)
+        fixed(few, policy, "in_shardings")
