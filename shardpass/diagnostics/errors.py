@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from shardpass.diagnostics.diagnostic import Diagnostic, Excerpt, Severity, SourceLocation
 from shardpass.diagnostics.render import underline
+
+_NO_FILE: Final = "-"
 
 
 class ShardingError(ValueError):
@@ -74,7 +77,7 @@ class ShardingError(ValueError):
 
     def __str__(self) -> str:
         shown = self.diagnostic
-        text = f"{shown.location}: {shown.message}" if shown.location else shown.message
+        text = f"{_place(shown.location)}{shown.message}"
         if shown.excerpt:
             text += "".join(f"\n  {line}" for line in underline(shown.excerpt))
         for note in shown.notes:
@@ -85,3 +88,13 @@ class ShardingError(ValueError):
 
     def __reduce__(self) -> tuple[object, ...]:
         return (ShardingError.of, (self.diagnostics,))
+
+
+def _place(location: SourceLocation | None) -> str:
+    """``rules.toml:3:5: ``, where that tells more than the message does.
+
+    A text that nobody gave a name to is ``-`` to MLIR, and has no place that could be looked up.
+    """
+    if location is None or location.file == _NO_FILE or not (location.line or location.name):
+        return ""
+    return f"{location}: "

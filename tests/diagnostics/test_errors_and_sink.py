@@ -127,3 +127,19 @@ def test_a_sink_raises_all_that_it_holds() -> None:
     assert caught.value.diagnostics == sink.diagnostics
     assert [d.slug for d in caught.value.diagnostics] == ["replicated", "syntax", "bad-regex"]
     assert caught.value.diagnostic.location == PLACE
+
+
+@pytest.mark.parametrize(
+    ("location", "text"),
+    [
+        (SourceLocation("a.toml", 3, 9), "a.toml:3:9: bad"),
+        (SourceLocation("a.toml", 3), "a.toml:3: bad"),
+        (SourceLocation("a.hlo", name="dot.1"), 'a.hlo: "dot.1": bad'),
+        # A message about a file as a whole names it.
+        (SourceLocation("a.toml"), "bad"),
+        (SourceLocation("-", 3, 9), "bad"),
+        (None, "bad"),
+    ],
+)
+def test_the_place_stands_in_the_text(location: SourceLocation | None, text: str) -> None:
+    assert str(ShardingError("syntax", "bad", location=location)) == text
