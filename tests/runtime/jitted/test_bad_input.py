@@ -128,17 +128,17 @@ class TestWhenItIsDecorated:
         ],
     )
     def test_shardings_that_the_mesh_cannot_say(self, which: str, given: Any, slug: str, says: str):
+        whole: dict[str, Any] = {which: given}
         found = refused(
-            slug,
-            f"^{which} .*{says}",
-            lambda: shardpass.jit(double, mesh=mesh_of(), **{which: given}),
+            slug, f"^{which} .*{says}", lambda: shardpass.jit(double, mesh=mesh_of(), **whole)
         )
         if slug == "unknown-axis":
             assert found.diagnostic.help == 'did you mean "data"?'
+        in_a_tree: dict[str, Any] = {which: ({"w": given},)}
         refused(
             slug,
             rf"^{which}\[0\]\['w'\] .*{says}",
-            lambda: shardpass.jit(double, mesh=mesh_of(), **{which: ({"w": given},)}),
+            lambda: shardpass.jit(double, mesh=mesh_of(), **in_a_tree),
         )
 
     def test_what_rules_are_not(self):
