@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from shardpass.diagnostics.diagnostic import Diagnostic, Excerpt, Severity, SourceLocation
 from shardpass.diagnostics.render import underline
+
+_NO_FILE: Final = "-"
 
 
 class ShardingError(ValueError):
     """Bad input, with everything a reader needs to mend it.
 
-    ``str(error)`` is the message, with the help behind it; ``error.diagnostic`` is the whole value.
-    A call that found several faults raises the first and lists all in ``error.diagnostics``.
+    ``str(error)`` is the message, with its place in front and the help behind it;
+    ``error.diagnostic`` is the whole value. A call that found several faults raises the first and
+    lists all in ``error.diagnostics``.
     """
 
     def __init__(
@@ -73,7 +77,7 @@ class ShardingError(ValueError):
 
     def __str__(self) -> str:
         shown = self.diagnostic
-        text = shown.message
+        text = f"{_place(shown.location)}{shown.message}"
         if shown.excerpt:
             text += "".join(f"\n  {line}" for line in underline(shown.excerpt))
         for note in shown.notes:
@@ -84,3 +88,13 @@ class ShardingError(ValueError):
 
     def __reduce__(self) -> tuple[object, ...]:
         return (ShardingError.of, (self.diagnostics,))
+
+
+def _place(location: SourceLocation | None) -> str:
+    """``rules.toml:3:5: ``, where that tells more than the message does.
+
+    A text that nobody gave a name to is ``-`` to MLIR, and has no place that could be looked up.
+    """
+    if location is None or location.file == _NO_FILE or not (location.line or location.name):
+        return ""
+    return f"{location}: "

@@ -11,7 +11,8 @@ GSPMD. With Shardy switched off (``jax_use_shardy_partitioner``) JAX itself call
 named shardings.
 
 Everything else stays: pytrees, types, donation, effects, platforms, checks, versions. The gradient,
-where there is one, takes the shardings of arguments and results as well.
+where there is one, takes the shardings of arguments and results as well, and goes through those
+passes that change meshes or notation (see :mod:`shardpass.mlir.exported_gradients`).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from jax.extend.mlir.dialects import stablehlo
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 from shardpass.compat import exporting
-from shardpass.diagnostics import Diagnostic, Severity, ShardingError
+from shardpass.diagnostics import Diagnostic, ShardingError
 from shardpass.mlir import exported_file, portable
 from shardpass.mlir.attributes import num_partitions
 from shardpass.mlir.collectives import COLLECTIVES
@@ -38,6 +39,13 @@ from shardpass.mlir.entry import (
     entry_function,
     present_as_main,
     results_of,
+)
+from shardpass.mlir.exported_gradients import (
+    Change,
+    LostGradientError,
+    Place,
+    Speech,
+    as_warning,
 )
 from shardpass.mlir.exported_pytrees import deserialized, stand_ins
 from shardpass.mlir.exported_shardings import Named, bind
@@ -83,12 +91,15 @@ class Container:
         """
         return self._read[0]
 
-    def rewritten(self, program: ir.Module, warn: Warn) -> export.Exported:
+    def rewritten(
+        self, program: ir.Module, warn: Warn, changes: Sequence[Change] = ()
+    ) -> export.Exported:
         """The ``Exported`` of ``program``, with the shardings that it says.
 
         Args:
           program: with the signature of the exported function. It is used up.
           warn: told of what is lost.
+          changes: what made ``program`` of what is in here, and is to be done to the gradient too.
 
         Raises:
           ShardingError: ``not-expressible`` for another signature, and as
@@ -119,13 +130,14 @@ class Container:
             for value, kind, old in zip(results, before.out_avals, old_results, strict=True)
         ]
         devices = max(num_partitions(root) or 1, boundary.devices)
+        place = Place(self.name, devices, Speech.of(root), tuple(changes))
         return exporting.with_program(
             before,
             program=self._portable(program),
             devices=devices,
             arguments=of_arguments,
             results=of_results,
-            gradient=self._gradient(before, devices, of_arguments, of_results, warn),
+            gradient=self._gradient(before, place, of_arguments, of_results, warn),
         )
 
     def _refuse_collectives(self, root: ir.Operation) -> None:
@@ -147,13 +159,13 @@ class Container:
             # StableHLO has made the newest versioned ops of it by then, all of them.
             return portable.write(program, stablehlo.get_current_version(), self.name)
 
-    def serialized(self, program: ir.Module, warn: Warn) -> bytes:
+    def serialized(self, program: ir.Module, warn: Warn, changes: Sequence[Change] = ()) -> bytes:
         """:meth:`rewritten` as the content of a file, its gradients included if the file had any.
 
         Raises:
           ShardingError: as there; ``unwritable`` without the package that JAX writes with.
         """
-        changed = self.rewritten(program, warn)
+        changed = self.rewritten(program, warn, changes)
         # An object that was never in a file makes gradients for ever, one after the other.
         with self._reading_gradients():
             order = 0 if isinstance(self.source, export.Exported) else _gradients_of(changed)
@@ -188,30 +200,48 @@ class Container:
     def _gradient(
         self,
         before: export.Exported,
-        devices: int,
+        place: Place,
         arguments: Sequence[Named],
         results: Sequence[Named],
         warn: Warn,
     ) -> Callable[[export.Exported], export.Exported] | None:
+        """What makes the gradient of the function at ``place``; ``None`` where there is none."""
         if not before.has_vjp():
             return None
         if isinstance(self.source, export.Exported):
             # JAX makes this one when it is asked for, which takes as long as exporting did.
-            return lambda _: _resharded(before.vjp(), devices, arguments, results)
-        if before.nr_devices not in (1, devices):
-            warn(
-                Diagnostic(
-                    Severity.WARNING,
-                    "not-supported",
-                    f"{self.name} loses its gradient, whose program is for {before.nr_devices} "
-                    f"devices and not for {devices}",
-                    help="export the function anew where its gradient is needed",
-                )
-            )
+            return lambda _: self._moved(before.vjp(), place, arguments, results, warn)
+        try:
+            with self._reading_gradients():
+                gradient = self._moved(before.vjp(), place, arguments, results, warn)
+        except LostGradientError as lost:
+            warn(as_warning(lost))
             return None
-        with self._reading_gradients():
-            gradient = _resharded(before.vjp(), devices, arguments, results)
         return lambda _: gradient
+
+    def _moved(
+        self,
+        gradient: export.Exported,
+        place: Place,
+        arguments: Sequence[Named],
+        results: Sequence[Named],
+        warn: Warn,
+    ) -> export.Exported:
+        """The gradient of a function: of its arguments and what its results' cotangents are.
+
+        Raises:
+          ShardingError: ``not-supported`` where it cannot be brought to ``place``.
+        """
+        taken = (*arguments, *results)
+        program = place.program_for(gradient, taken, arguments, self._portable)
+        return exporting.with_program(
+            gradient,
+            program=program,
+            devices=place.devices,
+            arguments=taken,
+            results=arguments,
+            gradient=self._gradient(gradient, place, taken, arguments, warn),
+        )
 
     @contextlib.contextmanager
     def _reading_gradients(self) -> Iterator[None]:
@@ -227,25 +257,6 @@ class Container:
                 f"read: {_one_line(error)}",
                 help="its program can be used still: write text, or a portable artifact",
             ) from error
-
-
-def _resharded(
-    gradient: export.Exported, devices: int, arguments: Sequence[Named], results: Sequence[Named]
-) -> export.Exported:
-    """The gradient of a function: of its arguments and what its results' cotangents are."""
-    taken = (*arguments, *results)
-
-    def further(_: export.Exported) -> export.Exported:
-        return _resharded(gradient.vjp(), devices, taken, arguments)
-
-    return exporting.with_program(
-        gradient,
-        program=gradient.mlir_module_serialized,
-        devices=devices,
-        arguments=taken,
-        results=arguments,
-        gradient=further if gradient.has_vjp() else None,
-    )
 
 
 def _gradients_of(exported: export.Exported) -> int:

@@ -17,6 +17,7 @@ from jax.extend.mlir.dialects import func
 from shardpass.diagnostics import Diagnostic, ShardingError
 from shardpass.mlir import entry, portable
 from shardpass.mlir.exported import Container
+from shardpass.mlir.exported_gradients import Change
 from shardpass.mlir.files import read_bytes, write_whole
 from shardpass.mlir.forms import FORMS, Emit, Form, asked, form_for
 from shardpass.mlir.locations import with_file_name
@@ -45,6 +46,8 @@ class Module:
       form: the form it was read from, ``"text"``, ``"bytecode"``, ``"portable"``, ``"exported"``,
         ``"hlo"`` or ``"hlo-proto"``; ``None`` for a module that comes from memory.
       container: the ``jax.export.Exported`` that it was taken out of.
+      changes: what :func:`shardpass.run_pipeline` did to it, of all that is to be done to the
+        gradient in the container as well.
     """
 
     ir: ir.Module
@@ -52,6 +55,7 @@ class Module:
     source_text: str | None = None
     form: Form | None = None
     container: Container | None = field(default=None, repr=False)
+    changes: tuple[Change, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def root(self) -> ir.Operation:
@@ -121,7 +125,7 @@ class Module:
           ShardingError: ``not-expressible`` for a module that comes from elsewhere, or takes and
             gives other types by now; ``unreadable`` for a file whose rest JAX cannot read.
         """
-        return self._container.rewritten(self.clone().ir, warn or _warn)
+        return self._container.rewritten(self.clone().ir, warn or _warn, self.changes)
 
     def to_bytes(
         self, emit: Emit = "text", *, warn: Callable[[Diagnostic], None] | None = None
@@ -145,7 +149,7 @@ class Module:
         if form == "portable":
             return portable.write(self.clone().ir, version, self.name)
         if form == "exported":
-            return self._container.serialized(self.clone().ir, warn or _warn)
+            return self._container.serialized(self.clone().ir, warn or _warn, self.changes)
         if form == "text":
             return self.text().encode()
         # Late, since it comes with the whole object model: most files are not HLO.

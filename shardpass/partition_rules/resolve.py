@@ -145,7 +145,11 @@ def _unknown_axis(name: str, spec: Spec, mesh: MeshShape, logical: LogicalAxes) 
         "unknown-axis",
         f'"{axis}" is not an axis of the mesh {mesh.describe()}{also}',
         help=did_you_mean(axis, [*mesh.names, *logical.names])
-        or f"the axes are {', '.join(mesh.names)}",
+        or (
+            f"the axes are {', '.join(mesh.names)}"
+            if mesh.names
+            else "give a mesh with axes, as data=2,model=4, or rules that cut nothing"
+        ),
         excerpt=spec.excerpt(name),
     )
 

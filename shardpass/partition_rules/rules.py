@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -36,6 +37,7 @@ class PartitionRules:
         or refused (``error``).
       indivisible: whether a dimension that its axes do not divide is refused (``error``) or left
         whole and reported (``replicate``).
+      written_mesh: the mesh that the rules were written with, where another took its place.
     """
 
     rules: tuple[Rule, ...]
@@ -43,6 +45,7 @@ class PartitionRules:
     logical: LogicalAxes
     conflicts: OnConflict
     indivisible: OnIndivisible
+    written_mesh: MeshShape | None = field(compare=False, repr=False)
 
     def __init__(
         self,
@@ -67,9 +70,9 @@ class PartitionRules:
             ``bad-mesh``.
         """
         settle = object.__setattr__
-        items = rules.items() if isinstance(rules, Mapping) else rules
-        settle(self, "rules", _as_rules(items))
+        settle(self, "rules", _as_rules(rules))
         settle(self, "mesh", None if mesh is None else as_mesh(mesh))
+        settle(self, "written_mesh", None)
         settle(self, "logical", LogicalAxes.of(logical))
         settle(self, "conflicts", check_option("conflicts", conflicts, get_args(OnConflict)))
         settle(
@@ -98,9 +101,15 @@ class PartitionRules:
 
     @classmethod
     def of(cls, source: Any, *, mesh: Any = None) -> PartitionRules:
-        """Rules from whatever a function was given: rules, a path, or a list of pairs."""
+        """Rules from whatever a function was given: rules, a path, or a list of pairs.
+
+        A ``mesh`` takes the place of the one that the rules were written with, which
+        :attr:`written_mesh` tells of where it is another.
+        """
         if isinstance(source, PartitionRules):
-            return source if mesh is None else source.with_mesh(mesh)
+            if mesh is None:
+                return source
+            return source.with_mesh(mesh).written_with(source.written_mesh or source.mesh)
         if isinstance(source, (str, os.PathLike)):
             return cls.load(source, mesh=mesh)
         return cls(source, mesh)
@@ -110,6 +119,12 @@ class PartitionRules:
         return PartitionRules(
             self.rules, as_mesh(mesh), self.logical, self.conflicts, self.indivisible
         )
+
+    def written_with(self, mesh: MeshShape | None) -> PartitionRules:
+        """The same rules, as written with ``mesh``, in whose place is their own."""
+        found = copy.copy(self)
+        object.__setattr__(found, "written_mesh", mesh if mesh != self.mesh else None)
+        return found
 
     def for_value(self, path: str, raw: str, shape: Sequence[int]) -> Match | None:
         """The rule for an argument or result; see :meth:`Matcher.for_value`."""
@@ -321,7 +336,16 @@ def check_option(key: str, value: Any, allowed: Sequence[str]) -> Any:
     )
 
 
-def _as_rules(items: Iterable[Any]) -> tuple[Rule, ...]:
+def _as_rules(given: Any) -> tuple[Rule, ...]:
+    is_spec = hasattr(given, "partitions")
+    if isinstance(given, (str, bytes)) or is_spec or not isinstance(given, Iterable):
+        raise ShardingError(
+            "bad-rules",
+            f"rules are {given!r} of type {type(given).__name__}",
+            help='give a list of pairs ("regex", PartitionSpec("x")), a PartitionRules, or the '
+            "path of a TOML file",
+        )
+    items: Iterable[Any] = given.items() if isinstance(given, Mapping) else given
     sink = Sink()
     rules: list[Rule] = []
     for index, item in enumerate(items):
@@ -336,8 +360,13 @@ def _as_rules(items: Iterable[Any]) -> tuple[Rule, ...]:
 def _as_rule(item: Any, index: int) -> Rule:
     if isinstance(item, Rule):
         return item
-    if isinstance(item, (tuple, list)) and len(item) == 2:
-        return Rule(item[0], item[1])
+    if isinstance(item, (tuple, list)) and len(item) == 2 and not hasattr(item, "partitions"):
+        try:
+            return Rule(item[0], item[1])
+        except ShardingError as error:
+            raise ShardingError.of(
+                [replace(d, message=f"rule {index + 1}: {d.message}") for d in error.diagnostics]
+            ) from error
     raise ShardingError(
         "bad-rules",
         f"rule {index + 1} is {item!r} of type {type(item).__name__}",

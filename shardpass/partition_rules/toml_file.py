@@ -89,7 +89,7 @@ def loads(text: str, name: str, *, mesh: Any = None) -> PartitionRules:
     rules = reader.rules(chosen, reader.known_on(chosen, logical))
     if reader.sink.has_errors:
         raise ShardingError.of(sorted(reader.sink, key=_line))
-    return PartitionRules(rules, chosen, logical, **options)
+    return PartitionRules(rules, chosen, logical, **options).written_with(own_mesh)
 
 
 def _parse(text: str, name: str) -> dict[str, Any]:

@@ -64,7 +64,7 @@ class Annotate(Pass):
 
     Reported: rules that matched nothing, arguments that no rule matched, dimensions left whole
     because they do not divide, entries of a spec whose axis another entry has, values that keep a
-    sharding although a rule wants another.
+    sharding although a rule wants another, another mesh in the place of the rules' own.
     An error: a donated argument and the result in its buffer with shards of different sizes, and a
     module that is annotated in GSPMD's notation.
     Leaves alone: values that carry a sharding already.
@@ -102,6 +102,13 @@ class Annotate(Pass):
                 "no mesh to annotate on",
                 help="give one (--mesh data=2,model=4), or put a [mesh] table into the rules",
             )
+        if rules.written_mesh is not None:
+            sink.warning(
+                "mesh-mismatch",
+                f"the rules were written with the mesh {rules.written_mesh.describe()}, and "
+                f"{mesh.describe()} takes its place",
+                help="make both the same, or take the mesh out of the rules",
+            )
         function = entry_function(root)
         annotation = _Annotation(root, function, rules, mesh, sink)
         annotation.arguments_and_results()
@@ -130,7 +137,7 @@ class Annotate(Pass):
             rules.logical,
             self.conflicts or rules.conflicts,  # pyright: ignore[reportArgumentType]
             self.indivisible or rules.indivisible,  # pyright: ignore[reportArgumentType]
-        )
+        ).written_with(rules.written_mesh)
 
 
 class _Annotation:

@@ -56,6 +56,9 @@ class Pass:
     """
 
     name: ClassVar[str]
+    #: Whether the program of an exported function's gradient is to go through it as well as that of
+    #: the function. So it is for what goes by meshes and notations, and not by names of arguments.
+    is_for_gradients: ClassVar[bool] = False
 
     def run(self, root: ir.Operation, sink: Sink) -> None:
         """Rewrite or check the ``builtin.module`` operation ``root``."""

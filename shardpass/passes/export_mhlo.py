@@ -83,6 +83,7 @@ class ExportMhlo(Pass):
     """
 
     name: ClassVar[str] = "sp-export-mhlo"
+    is_for_gradients: ClassVar[bool] = True
 
     v3: bool = option(False, help="write shardings with the names of their axes (XLA's V3)")
 

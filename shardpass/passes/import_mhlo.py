@@ -94,6 +94,7 @@ class ImportMhlo(Pass):
     """
 
     name: ClassVar[str] = "sp-import-mhlo"
+    is_for_gradients: ClassVar[bool] = True
 
     mesh: Any = option(
         None,

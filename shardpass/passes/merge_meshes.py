@@ -41,6 +41,7 @@ class MergeMeshes(Pass):
     """
 
     name: ClassVar[str] = "sp-merge-meshes"
+    is_for_gradients: ClassVar[bool] = True
 
     keep: str | None = option(None, help="the mesh to keep, by its symbol")
 

@@ -50,6 +50,7 @@ class NameAxes(Pass):
     """
 
     name: ClassVar[str] = "sp-name-axes"
+    is_for_gradients: ClassVar[bool] = True
 
     mesh: Any = option(None, help="the axes, as data=2,model=4", parse=parse_mesh)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from jax.extend.mlir import ir, passmanager
@@ -96,7 +97,19 @@ def run_pipeline(
         )
     except ShardingError as error:
         raise ShardingError.of([loaded.place(d) for d in error.diagnostics]) from error
+    of_gradients = [s for s in steps if isinstance(s, Pass) and s.is_for_gradients]
+    if target.container is not None and of_gradients:
+        change = functools.partial(_change, steps=of_gradients)
+        target = replace(target, changes=(*target.changes, change))
     return PipelineResult(target, tuple(loaded.place(d) for d in sink))
+
+
+def _change(program: ir.Module, steps: Sequence[Pass]) -> None:
+    """Run ``steps`` over the gradient of a function that went through them already.
+
+    What they warn of was said of the function.
+    """
+    _run(Module(program), steps, Sink(), verify_each=True, instrument=None, needs_entry=True)
 
 
 def build(

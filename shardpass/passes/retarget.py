@@ -67,6 +67,7 @@ class Retarget(Pass):
     """
 
     name: ClassVar[str] = "sp-retarget"
+    is_for_gradients: ClassVar[bool] = True
 
     mesh: Any = option(None, help="the new mesh, as data=4,model=2", parse=parse_mesh)
     indivisible: str = option(

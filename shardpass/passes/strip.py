@@ -54,6 +54,7 @@ class Strip(Pass):
     """
 
     name: ClassVar[str] = "sp-strip"
+    is_for_gradients: ClassVar[bool] = True
 
     def run(self, root: ir.Operation, sink: Sink) -> None:
         """Strip ``root``."""

@@ -91,7 +91,7 @@ def to_named(
     onto = None if mesh is None else Mesh.from_jax(mesh)
     if isinstance(given, NamedSharding) and onto in (None, given.mesh):
         return given
-    rank = _rank_of(given) if ndim is None else ndim
+    rank = rank_of(given) if ndim is None else ndim
     tiles, order = normal_form(given, rank), device_order(given)
     if onto is None:
         return _over_new_axes(given, tiles, order, rank)
@@ -115,7 +115,7 @@ def to_gspmd(sharding: JaxSharding, ndim: int | None = None) -> GSPMDSharding:
         if ndim is not None:
             given.canonical_hlo(ndim)
         return given
-    tiles = normal_form(given, _rank_of(given) if ndim is None else ndim)
+    tiles = normal_form(given, rank_of(given) if ndim is None else ndim)
     return GSPMDSharding(_devices_of(given), tiles, memory_kind=given.memory_kind)
 
 
@@ -132,7 +132,7 @@ def to_positional(sharding: JaxSharding, ndim: int | None = None) -> PositionalS
         ``rank-mismatch``.
     """
     given = as_ours(sharding)
-    rank = _rank_of(given) if ndim is None else ndim
+    rank = rank_of(given) if ndim is None else ndim
     if isinstance(given, PositionalSharding):
         if ndim is not None:
             given.canonical_hlo(ndim)
@@ -157,7 +157,7 @@ def to_pmap(sharding: JaxSharding, value: int | Sequence[int] | None = None) -> 
     """
     given = as_ours(sharding)
     shape = None if value is None or isinstance(value, int) else tuple(value)
-    rank = value if isinstance(value, int) else _rank_of(given) if shape is None else len(shape)
+    rank = value if isinstance(value, int) else rank_of(given) if shape is None else len(shape)
     if isinstance(given, PmapSharding):
         if shape is not None:
             given.shard_shape(shape)
@@ -176,7 +176,7 @@ def _refuse_manual(tiles: HloSharding, owner: str) -> None:
         )
 
 
-def _rank_of(sharding: Any) -> int:
+def rank_of(sharding: Any) -> int:
     """The number of dimensions that ``sharding`` is for, as far as it says; else 0."""
     if isinstance(sharding, NamedSharding):
         return len(sharding.spec)

@@ -30,10 +30,10 @@ def check_axes(names: Sequence[Any], sizes: Sequence[Any]) -> None:
                 help="axis names are text: that is all Shardy can write down",
             )
     if len(names) != len(sizes):
+        given = f"{len(names)} axis names ({', '.join(names)})" if names else "no axis names"
         raise ShardingError(
             "bad-mesh",
-            f"{len(names)} axis names ({', '.join(names)}) for {len(sizes)} dimensions "
-            f"of shape {tuple(sizes)}",
+            f"{given} for {len(sizes)} dimensions of shape {tuple(sizes)}",
             help="reshape the devices, or give one name per dimension",
         )
     for name, count in Counter(names).items():
@@ -100,8 +100,8 @@ def _by_name(given: Mapping[Any, Any], names: Sequence[str]) -> tuple[AxisType, 
             if axis not in names:
                 raise ShardingError(
                     "bad-mesh",
-                    f"axis_types gives {axis!r} the type {axis_type.name}, and the mesh has the "
-                    f"axes {', '.join(names)}",
+                    f"axis_types gives {axis!r} the type {axis_type.name}, and the mesh has "
+                    + (f"the axes {', '.join(names)}" if names else "no axes"),
                     help=did_you_mean(axis, names) if isinstance(axis, str) else None,
                 )
             if axis in found:

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import export
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
 from shardpass.compat import hlo_import
 from shardpass.mlir import FORMS, load
@@ -245,3 +246,46 @@ def test_an_abort_over_damaged_hlo_is_an_error(shardpass: Run, folder: Path) -> 
     done = shardpass("report", "damaged.pb")
     assert done.returncode == 1
     assert done.stderr.startswith("error[unreadable]: damaged.pb is HLO that XLA cannot read: ")
+
+
+@jax.custom_vjp
+def sine(x: jax.Array) -> jax.Array:
+    return jnp.sin(x)
+
+
+def _forward(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return jnp.sin(x), x
+
+
+def _backward(x: jax.Array, out: jax.Array) -> tuple[jax.Array]:
+    """Cut over an axis that the function itself does not use."""
+    place = NamedSharding(_MESH, PartitionSpec(None, "model"))
+    return (jax.lax.with_sharding_constraint(out * jnp.cos(x), place),)
+
+
+_MESH = AbstractMesh((2, 4), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+sine.defvjp(_forward, _backward)
+
+
+def test_gradients_go_where_the_function_goes_or_are_missed(shardpass: Run, folder: Path) -> None:
+    place = NamedSharding(_MESH, PartitionSpec("data"))
+    function = export.export(
+        jax.jit(sine, in_shardings=place, out_shardings=place), platforms=["cpu"]
+    )(jax.ShapeDtypeStruct((8, 4), "float32"))
+    (folder / "sine.exported").write_bytes(function.serialize(vjp_order=1))
+    moved = shardpass(
+        "opt", "sine.exported", "--sp-retarget=mesh=data=4,model=2", "-o", "moved.exported"
+    )
+    assert (moved.returncode, moved.stderr) == (0, "")
+    found = export.deserialize(bytearray((folder / "moved.exported").read_bytes()))
+    for program in (found.mlir_module(), found.vjp().mlir_module()):
+        assert 'sdy.mesh @mesh = <["data"=4, "model"=2]>' in program
+    lost = shardpass("opt", "sine.exported", "--sp-retarget=mesh=data=8", "-o", "lost.exported")
+    assert lost.returncode == 0
+    assert (
+        "warning[not-supported]: sine.exported loses its gradient, whose program cannot be brought "
+        "to where the function is now"
+    ) in lost.stderr
+    assert 'axis "model" is not in the mesh data=8' in lost.stderr
+    assert "help: export the function anew on the mesh that it has now" in lost.stderr
+    assert not export.deserialize(bytearray((folder / "lost.exported").read_bytes())).has_vjp()

@@ -48,7 +48,7 @@ def test_an_error_is_a_value_error_with_a_diagnostic() -> None:
 
 def test_text_of_an_error() -> None:
     assert str(full()) == (
-        "the regex does not compile\n  a[b\n   ^^\n  note: rule 2\n  note: of 3\n"
+        "rules.toml:3:9: the regex does not compile\n  a[b\n   ^^\n  note: rule 2\n  note: of 3\n"
         "  help: close the bracket"
     )
     assert str(ShardingError("syntax", "no")) == "no"
@@ -127,3 +127,19 @@ def test_a_sink_raises_all_that_it_holds() -> None:
     assert caught.value.diagnostics == sink.diagnostics
     assert [d.slug for d in caught.value.diagnostics] == ["replicated", "syntax", "bad-regex"]
     assert caught.value.diagnostic.location == PLACE
+
+
+@pytest.mark.parametrize(
+    ("location", "text"),
+    [
+        (SourceLocation("a.toml", 3, 9), "a.toml:3:9: bad"),
+        (SourceLocation("a.toml", 3), "a.toml:3: bad"),
+        (SourceLocation("a.hlo", name="dot.1"), 'a.hlo: "dot.1": bad'),
+        # A message about a file as a whole names it.
+        (SourceLocation("a.toml"), "bad"),
+        (SourceLocation("-", 3, 9), "bad"),
+        (None, "bad"),
+    ],
+)
+def test_the_place_stands_in_the_text(location: SourceLocation | None, text: str) -> None:
+    assert str(ShardingError("syntax", "bad", location=location)) == text

@@ -323,3 +323,10 @@ def test_modules_in_a_module() -> None:
     assert error.diagnostic.message == (
         "m.mlir holds a module and no function outside it: @a on line 2"
     )
+
+
+def test_the_text_of_an_error_names_file_and_line(tmp_path: Path) -> None:
+    (tmp_path / "m.mlir").write_text(TEXT.replace("return %0", "return %b"))
+    assert str(refused(tmp_path / "m.mlir")).startswith(
+        f"{tmp_path / 'm.mlir'}:3:10: use of undeclared SSA value name\n    return %b"
+    )

@@ -360,3 +360,30 @@ def test_replicate_gives_a_sharding_that_divides(
 def test_a_match_can_be_made_by_hand() -> None:
     rules = PartitionRules([("wq", ["data"])], MESH)
     assert rules.resolve(Match(0, rules.rules[0]), (8,)).sharding.dims_text() == '[{"data"}]'
+
+
+@pytest.mark.parametrize("source", [3, 2.5, b"x", object(), PartitionSpec("x")])
+def test_what_are_no_rules(source: object) -> None:
+    with pytest.raises(ShardingError, match=r"^rules are ") as caught:
+        PartitionRules.of(source)
+    assert caught.value.slug == "bad-rules"
+    assert f"of type {type(source).__name__}" in str(caught.value)
+    assert "a list of pairs" in (caught.value.diagnostic.help or "")
+
+
+def test_a_pair_that_is_no_rule_is_told_by_its_place() -> None:
+    with pytest.raises(ShardingError) as caught:
+        PartitionRules([("a", PartitionSpec("x")), ("b", 3), ("c", "x"), (4, PartitionSpec())])
+    assert [(d.slug, d.message.split(" ")[1]) for d in caught.value.diagnostics] == [
+        ("bad-spec", "2:"),
+        ("bad-spec", "3:"),
+        ("bad-rules", "4:"),
+    ]
+
+
+def test_an_axis_of_a_mesh_without_any() -> None:
+    with pytest.raises(ShardingError) as caught:
+        PartitionRules([("a", PartitionSpec("x"))], mesh={})
+    assert caught.value.diagnostic.help == (
+        "give a mesh with axes, as data=2,model=4, or rules that cut nothing"
+    )

@@ -404,3 +404,30 @@ def test_the_examples_read(name: str) -> None:
     rules = PartitionRules.load(Path(__file__).parents[2] / "examples" / name)
     assert rules.mesh == MeshShape.of(data=2, model=4)
     assert all(rule.match is not None for rule in rules.rules)
+
+
+def test_the_text_of_an_error_names_file_and_line(tmp_path: Path) -> None:
+    """As a library user sees it, who has nothing but the exception."""
+    (tmp_path / "rules.toml").write_text(
+        '[mesh]\ndata = 2\n[[rule]]\nmatch = "x"\nspec = ["dta"]\n'
+    )
+    with pytest.raises(ShardingError) as caught:
+        PartitionRules.load(tmp_path / "rules.toml")
+    assert str(caught.value).startswith(
+        f'{tmp_path / "rules.toml"}:5:9: "dta" is not an axis of the mesh data=2\n  spec = ["dta"]'
+    )
+
+
+def test_the_mesh_that_another_takes_the_place_of() -> None:
+    text = '[mesh]\nx = 2\n[[rule]]\nmatch = "w"\nspec = ["x"]\n'
+    assert PartitionRules.loads(text).written_mesh is None
+    assert PartitionRules.loads(text, mesh={"x": 2}).written_mesh is None
+    found = PartitionRules.loads(text, mesh={"x": 4})
+    assert (found.mesh, found.written_mesh) == (MeshShape.of(x=4), MeshShape.of(x=2))
+    # Through all the hands that rules go through, and back on their own mesh.
+    again = PartitionRules.of(found, mesh={"x": 8})
+    assert (again.mesh, again.written_mesh) == (MeshShape.of(x=8), MeshShape.of(x=2))
+    assert PartitionRules.of(again, mesh={"x": 2}).written_mesh is None
+    assert again == PartitionRules.loads(text.replace("2", "8"))
+    # Whoever puts them on another mesh by hand knows.
+    assert PartitionRules.loads(text).with_mesh({"x": 4}).written_mesh is None

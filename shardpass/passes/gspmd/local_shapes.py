@@ -53,7 +53,8 @@ def _fault(crossing: Crossing, axes: Collection[str]) -> ShardingError | None:
     border = crossing.border
     notes = [
         f"sharding is {sharding.dims_text()} on mesh {sharding.mesh.describe()}",
-        f"manual axes: {', '.join(axis for axis in sharding.mesh.names if axis in axes)}",
+        "manual axes: "
+        + (", ".join(axis for axis in sharding.mesh.names if axis in axes) or "none"),
     ]
     pieces = [
         math.prod(axis.size_in(sharding.mesh) for axis in dim.axes if axis.name in axes)

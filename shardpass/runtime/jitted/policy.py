@@ -22,7 +22,7 @@ from shardpass.passes.propagate import Propagate
 from shardpass.passes.units import Step
 from shardpass.runtime.jitted.axis_types import JaxMesh, with_auto_axes
 from shardpass.sharding import Mesh, make_mesh
-from shardpass.sharding.conversion import as_mesh_shape
+from shardpass.sharding.conversion import as_mesh_shape, spec_to_tensor_sharding
 
 #: More device ids than anybody compares by eye.
 _MOST_DEVICES: Final = 16
@@ -159,25 +159,68 @@ def jax_mesh(mesh: Any) -> JaxMesh:
 def fixed(given: Any, policy: Policy, what: str) -> Any:
     """Shardings as the user gave them, with a spec meaning one on the mesh; ``None`` stays open.
 
+    A sharding of another class, or on a mesh of other axes over the same devices, becomes the one
+    on the mesh that lays a value out in the same way: plans speak by the names of one mesh.
+
     Raises:
-      ShardingError: ``abstract-type``; ``device-order``, ``mesh-mismatch`` for other devices.
+      ShardingError: ``abstract-type``; ``device-order``, ``mesh-mismatch`` for other devices;
+        ``not-expressible`` for what no whole axes of the mesh say; ``unknown-axis``,
+        ``duplicate-axis``, ``bad-spec``.
     """
 
-    def one(leaf: Any) -> Any:
+    def one(path: Any, leaf: Any) -> Any:
         if leaf is None:
             return None
+        where = f"{what}{jax.tree_util.keystr(path)}"
         if isinstance(leaf, jax.sharding.Sharding):
-            check_devices(leaf, policy.mesh, what)
-            return leaf
+            check_devices(leaf, policy.mesh, where)
+            return leaf if _is_on(leaf, policy.shape) else _respelt(leaf, policy, where)
         if isinstance(leaf, PartitionSpec):
+            try:
+                spec_to_tensor_sharding(policy.shape, leaf, len(leaf))
+            except ShardingError as error:
+                raise error.about(f"{where} holds {spec_text(leaf)}") from error
             return policy.sharding(leaf)
         raise ShardingError(
             "abstract-type",
-            f"{what} holds {leaf!r} of type {type(leaf).__name__}",
+            f"{where} holds {leaf!r} of type {type(leaf).__name__}",
             help="give a sharding, a PartitionSpec on the mesh, or None where the plan decides",
         )
 
-    return jax.tree.map(one, given, is_leaf=is_sharding_leaf)
+    return jax.tree_util.tree_map_with_path(one, given, is_leaf=is_sharding_leaf)
+
+
+def _is_on(sharding: jax.sharding.Sharding, mesh: MeshShape) -> bool:
+    """Whether ``sharding`` speaks by the axes of ``mesh``, of whatever types."""
+    return isinstance(sharding, NamedSharding) and as_mesh_shape(sharding.mesh).axes == mesh.axes
+
+
+def _respelt(sharding: jax.sharding.Sharding, policy: Policy, where: str) -> NamedSharding:
+    """``sharding`` by whole axes of the mesh, for a value of as many dimensions as it speaks of."""
+    # Late, since it comes with the whole object model.
+    from shardpass.sharding.convert import as_ours, rank_of, to_named
+
+    axes = policy.shape.describe()
+    if isinstance(sharding, NamedSharding) and PartitionSpec.UNCONSTRAINED in sharding.spec:
+        raise ShardingError(
+            "not-expressible",
+            f"{where} leaves dimensions to propagation on the mesh "
+            f"{as_mesh_shape(sharding.mesh).describe()}, and the function is on the mesh {axes}",
+            help="say it on the mesh of the function",
+        )
+    try:
+        named = to_named(sharding, with_auto_axes(policy.mesh))
+    except ShardingError as error:
+        raise error.about(f"{where} is not on the mesh of the function, {axes}") from error
+    # A spec may be shorter than what it is for: with these it is not taken for fewer dimensions.
+    rest = [None] * (rank_of(as_ours(sharding)) - len(named.spec))
+    spec = PartitionSpec(*named.spec, *rest)
+    kind = named.memory_kind
+    if not (policy.has_devices or _is_abstract(sharding)):
+        # What is the usual memory of a device here may not be that of those it is compiled for.
+        usual = device_assignment(sharding)[0].default_memory().kind
+        kind = None if kind == usual else kind
+    return NamedSharding(with_auto_axes(policy.mesh), spec, memory_kind=kind)
 
 
 def check_devices(sharding: jax.sharding.Sharding, mesh: JaxMesh, what: str) -> None:
@@ -186,7 +229,7 @@ def check_devices(sharding: jax.sharding.Sharding, mesh: JaxMesh, what: str) -> 
     Raises:
       ShardingError: ``device-order``, with both orders; ``mesh-mismatch``.
     """
-    if isinstance(mesh, AbstractMesh) or isinstance(getattr(sharding, "mesh", None), AbstractMesh):
+    if isinstance(mesh, AbstractMesh) or _is_abstract(sharding):
         return
     own, other = list(mesh.devices.flat), list(device_assignment(sharding))
     if own == other:
@@ -200,6 +243,10 @@ def check_devices(sharding: jax.sharding.Sharding, mesh: JaxMesh, what: str) -> 
         notes=(f"the mesh has {ids_of(own)}", f"{what} has {ids_of(other)}"),
         help="make its mesh of the same devices in the same order",
     )
+
+
+def _is_abstract(sharding: jax.sharding.Sharding) -> bool:
+    return isinstance(getattr(sharding, "mesh", None), AbstractMesh)
 
 
 def ids_of(devices: Sequence[Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -17,6 +18,7 @@ from tests.runtime.jitted.steps import mesh_of, placed, same
 
 X = np.arange(8, dtype=np.float32)
 ON_X = [("^x$", P("data"))]
+OTHER = jax.make_mesh((4, 2), ("a", "b"), axis_types=(AxisType.Auto,) * 2)
 TURNED = Mesh(mesh_of().devices[::-1], ("data", "model"))
 
 
@@ -93,6 +95,76 @@ class TestWhenItIsDecorated:
             lambda: shardpass.jit(double, mesh=mesh_of(), out_shardings=four),
         )
 
+    @pytest.mark.parametrize("which", ["in_shardings", "out_shardings"])
+    @pytest.mark.parametrize(
+        ("given", "slug", "says"),
+        [
+            (
+                P("dta"),
+                "unknown-axis",
+                r"holds P\('dta',\): axis \"dta\" is not in the mesh data=2",
+            ),
+            (P("data", "data"), "duplicate-axis", 'axis "data" is used in dimension 0 and in'),
+            (
+                shardpass.GSPMDSharding(jax.devices(), "{devices=[4,2]<=[8]}"),
+                "not-expressible",
+                "is not on the mesh of the function, data=2, model=4: no PartitionSpec on the mesh",
+            ),
+            (
+                shardpass.PositionalSharding(jax.devices()).reshape(4, 2),
+                "not-expressible",
+                "is not on the mesh of the function, data=2, model=4: no PartitionSpec on the mesh",
+            ),
+            (
+                NamedSharding(OTHER, P("a")),
+                "not-expressible",
+                'it cuts by "model":\\(1\\)2, and a spec by whole axes',
+            ),
+            (
+                NamedSharding(OTHER, P(P.UNCONSTRAINED, "a")),
+                "not-expressible",
+                "leaves dimensions to propagation on the mesh a=4, b=2, and the function",
+            ),
+        ],
+    )
+    def test_shardings_that_the_mesh_cannot_say(self, which: str, given: Any, slug: str, says: str):
+        whole: dict[str, Any] = {which: given}
+        found = refused(
+            slug, f"^{which} .*{says}", lambda: shardpass.jit(double, mesh=mesh_of(), **whole)
+        )
+        if slug == "unknown-axis":
+            assert found.diagnostic.help == 'did you mean "data"?'
+        in_a_tree: dict[str, Any] = {which: ({"w": given},)}
+        refused(
+            slug,
+            rf"^{which}\[0\]\['w'\] .*{says}",
+            lambda: shardpass.jit(double, mesh=mesh_of(), **in_a_tree),
+        )
+
+    def test_what_rules_are_not(self):
+        for rules in (3, b"x", object(), P("data")):
+            found = refused(
+                "bad-rules",
+                f"^rules are .* of type {type(rules).__name__}",
+                lambda rules=rules: shardpass.jit(double, mesh=mesh_of(), rules=rules),
+            )
+            assert "the path of a TOML file" in (found.diagnostic.help or "")
+        refused(
+            "bad-spec",
+            'rule 2: a spec is a list with one entry per dimension, not the text "data"',
+            lambda: shardpass.jit(double, mesh=mesh_of(), rules=[*ON_X, ("y", "data")]),
+        )
+
+    def test_a_mesh_without_axes(self):
+        found = refused(
+            "unknown-axis",
+            "mesh without axes",
+            lambda: shardpass.jit(double, mesh={}, rules=ON_X),
+        )
+        assert found.diagnostic.help == (
+            "give a mesh with axes, as data=2,model=4, or rules that cut nothing"
+        )
+
     def test_what_is_no_sharding(self):
         refused(
             "abstract-type",
@@ -102,6 +174,28 @@ class TestWhenItIsDecorated:
 
 
 class TestWhenItIsCalled:
+    def test_rules_of_another_mesh(self, tmp_path: Path):
+        """Said once, by the functions of this mesh as by the passes over a module."""
+        file = tmp_path / "rules.toml"
+        file.write_text("[mesh]\ndata = 4\nmodel = 2\n[[rule]]\nmatch = '^x$'\nspec = ['data']\n")
+        says = "written with the mesh data=4, model=2, and data=2, model=4 takes its place"
+        f = shardpass.jit(double, mesh=mesh_of(), rules=file)
+        with pytest.warns(UserWarning, match=says) as said:
+            found = f(X)
+        assert said[0].filename == __file__
+        assert found.sharding.spec == P("data")
+        with pytest.warns(UserWarning, match=says), shardpass.plugin(mesh=mesh_of(), rules=file):
+            jax.jit(lambda x: x * 3)(X)
+        lowered = jax.jit(double).lower(X)
+        for rules in (file, shardpass.PartitionRules.load(file)):
+            result = shardpass.run_pipeline(
+                lowered, "sp-annotate{indivisible=error}", rules=rules, mesh=mesh_of()
+            )
+            (warning,) = [d for d in result.diagnostics if d.slug == "mesh-mismatch"]
+            assert warning.severity.value == "warning"
+        silent = shardpass.PartitionRules.load(file).with_mesh(mesh_of())
+        assert not shardpass.run_pipeline(lowered, "sp-annotate", rules=silent).diagnostics
+
     def test_rules_that_match_nothing(self):
         f = shardpass.jit(double, mesh=mesh_of(), rules=[("^y$", P("data"))])
         found = refused("unused-rule", "no rule matches any argument, result or op", f, X)
