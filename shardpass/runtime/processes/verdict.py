@@ -167,6 +167,8 @@ def verdict(seen: Sequence[Seen], timeout: float, start: float = START) -> Shard
             waited = max(one.idle for one in seen)
             return _lost(busy, f"does not answer: the others waited {waited:.0f} s for it")
         first = min((one for one in seen if not one.is_done), key=lambda one: one.number)
+        if len(seen) < first.count:
+            return _lost(first, f"has computed nothing for {first.idle:.0f} s")
         return _lost(first, f"does nothing, and neither does any other: for {first.idle:.0f} s")
     start_failed = _start_failed(failed, start)
     if start_failed is not None:
