@@ -94,7 +94,8 @@ def run(context: click.Context, **options: Any) -> None:
     are all started here and share out this machine's accelerators, or virtual CPU devices; or each
     is started by a command of its own, on a cluster, with --process-id and --coordinator. Process 0
     prints and writes what there is. A process that dies, hangs or raises an error ends the run with
-    exit code 1 and one message that names it.
+    exit code 1 and one message that names it. All have to be started with the same options, and
+    within --start-timeout of each other.
     """
     request = _Request(**options)
     if request.num_processes is None:
