@@ -22,8 +22,8 @@ one raises an error       the same
 one is stopped            seen once it has been for the time-out (``--process-timeout``)
 one hangs                 the others' collectives give up after once or twice the time-out; what
                           has not given up by then is what they waited for
-one computes for ever     the others compute nothing meanwhile: seen after the time-out where all are
-                          on this machine, else as gloo gives up
+one computes for ever     the others compute nothing meanwhile: seen after the time-out where all
+                          are on this machine, else as gloo gives up
 one on another machine    JAX's client gives up after the time-out, and says which process it misses
 ========================= =======================================================================
 

@@ -22,7 +22,8 @@ class Group:
     Attributes:
       count: how many there are.
       number: which one is to be started here, from 0; ``None`` for all of them.
-      coordinator: the address that process 0 listens at, ``host:port``.
+      coordinator: the address that process 0 listens at, ``host:port``. Where all are to be started
+        here, one that was free; see :func:`~shardpass.runtime.processes.address.settled`.
       timeout: seconds that a process may be silent before it is taken to be lost.
       start: seconds that processes wait for each other to start.
     """
