@@ -108,9 +108,11 @@ def hang(group: Group, number: int, progress: Progress) -> None:
 
 
 def join_for(seeds: dict[int, str], group: Group, number: int, progress: Progress) -> int:
-    from shardpass.runtime.processes.joining import join
+    from shardpass.runtime.processes.joining import join, leave
 
-    return len(join(group, number, 1, terms={"--seed": seeds.get(number, "0")}))
+    devices = join(group, number, 1, terms={"--seed": seeds.get(number, "0")})
+    leave(devices)
+    return len(devices)
 
 
 def do_not_come(folder: str, group: Group, number: int, progress: Progress) -> None:
