@@ -79,7 +79,8 @@ def _try_to_listen(group: Group) -> None:
                 "bad-coordinator",
                 f"process 0 cannot listen at port {group.port} of this machine: "
                 + ("another program does" if taken else error.strerror or str(error)),
-                help="choose another port (--coordinator, the same in every command)",
+                help="choose another port (--coordinator, the same in every command), unless "
+                "another command was given --process-id 0 as well",
             ) from error
 
 

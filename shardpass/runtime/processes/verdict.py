@@ -62,6 +62,7 @@ class Seen:
       stopped: seconds that it has been stopped for.
       idle: seconds in which it has computed nothing.
       is_together: whether it is in a program that all processes run, on CPUs.
+      is_waiting: whether it waits for others, which may have something to do.
     """
 
     number: int
@@ -75,6 +76,7 @@ class Seen:
     stopped: float = 0.0
     idle: float = 0.0
     is_together: bool = False
+    is_waiting: bool = False
 
     @property
     def who(self) -> str:
@@ -166,11 +168,13 @@ def verdict(seen: Sequence[Seen], timeout: float, start: float = START) -> Shard
             busy = min(seen, key=lambda one: one.idle)
             waited = max(one.idle for one in seen)
             return _lost(busy, f"does not answer: the others waited {waited:.0f} s for it")
-        first = min((one for one in seen if not one.is_done), key=lambda one: one.number)
+        first = min(
+            (one for one in seen if not one.is_done), key=lambda one: (one.is_waiting, one.number)
+        )
         if len(seen) < first.count:
             return _lost(first, f"has computed nothing for {first.idle:.0f} s")
         return _lost(first, f"does nothing, and neither does any other: for {first.idle:.0f} s")
-    start_failed = _start_failed(failed, start)
+    start_failed = _start_failed(seen, failed, start)
     if start_failed is not None:
         return start_failed
     waited_for = _waited_for(seen, failed)
@@ -197,7 +201,9 @@ def _cannot_listen(one: Seen, told: str) -> ShardingError:
     )
 
 
-def _start_failed(failed: Sequence[Seen], start: float) -> ShardingError | None:
+def _start_failed(
+    seen: Sequence[Seen], failed: Sequence[Seen], start: float
+) -> ShardingError | None:
     """The error where the processes have not found together, in as many as were started."""
     for one in failed:
         again = _CAME_AGAIN.search(one.told)
@@ -210,6 +216,9 @@ def _start_failed(failed: Sequence[Seen], start: float) -> ShardingError | None:
             )
     for one in failed:
         if one.has_died and _NOT_ALL_CAME.search(one.told):
+            away = [other for other in seen if not (other.has_failed or other.is_waiting)]
+            if away:
+                return _lost(away[0], f"has not joined the others within {start:.0f} s", _LATE)
             return ShardingError(
                 "process-lost",
                 f"not all of {one.count} processes joined within {start:.0f} s",
@@ -241,6 +250,7 @@ def _is_lost(error: object) -> bool:
     return isinstance(error, ShardingError) and error.slug == "process-lost"
 
 
+_LATE: Final = "see what holds it up; where it is only slow, give it more time (--start-timeout)"
 _HELP: Final = "see what holds it up; where it is only slow, give it more time (--process-timeout)"
 
 

@@ -115,6 +115,7 @@ class Worker:
             stopped=self.stopped,
             idle=self.idle,
             is_together=self.is_together,
+            is_waiting=self.is_waiting,
         )
 
     @property

@@ -224,3 +224,15 @@ def test_a_port_that_was_taken_in_the_last_moment():
     assert error.slug == "bad-coordinator"
     assert error.diagnostic.message == "process 0 of 3 (pid 100) cannot listen for the others"
     assert error.diagnostic.notes == ("Failed to add port to server: No address",)
+
+
+def test_who_did_not_come_where_all_are_on_this_machine():
+    came = [seen(number, code=-6, told=NOT_ALL, is_waiting=True) for number in (0, 2)]
+    assert verdict([*came, seen(1)], timeout=5, start=40).diagnostic.message == (
+        "process 1 of 3 (pid 101) has not joined the others within 40 s"
+    )
+
+
+def test_who_hangs_where_the_others_wait_for_it():
+    workers = [seen(0, is_waiting=True, idle=20), seen(1, idle=20), seen(2, is_waiting=True)]
+    assert told(*workers).startswith("process 1 of 3 (pid 101) does nothing")
