@@ -106,7 +106,13 @@ def processes_options(command: Command) -> Command:
         metavar="SECONDS",
         help="How long a process may be silent before it is taken to be lost; 30 if not said.",
     )
-    return several(number(coordinator(timeout(command))))
+    start = click.option(
+        "--start-timeout",
+        type=click.FloatRange(min=1),
+        metavar="SECONDS",
+        help="On a cluster: how long the processes wait for each other to start; 300 if not said.",
+    )
+    return several(number(coordinator(timeout(start(command)))))
 
 
 def _set_diagnostics(context: click.Context, _: click.Parameter, form: str | None) -> None:

@@ -41,6 +41,7 @@ class _Request:
     process_id: int | None
     coordinator: str | None
     process_timeout: float | None
+    start_timeout: float | None
 
 
 @click.command(
@@ -93,11 +94,12 @@ def run(context: click.Context, **options: Any) -> None:
     are all started here and share out this machine's accelerators, or virtual CPU devices; or each
     is started by a command of its own, on a cluster, with --process-id and --coordinator. Process 0
     prints and writes what there is. A process that dies, hangs or raises an error ends the run with
-    exit code 1 and one message that names it.
+    exit code 1 and one message that names it. All have to be started with the same options, and
+    within --start-timeout of each other.
     """
     request = _Request(**options)
     if request.num_processes is None:
-        for option in ("process_id", "coordinator", "process_timeout"):
+        for option in ("process_id", "coordinator", "process_timeout", "start_timeout"):
             if options[option] is not None:
                 name = option.replace("_", "-")
                 raise click.UsageError(f"--{name} goes with --num-processes")
@@ -126,7 +128,7 @@ def _run(request: _Request) -> int:
 
 def _run_on_processes(module: Module, devices: int, request: _Request) -> int:
     from shardpass.runtime import CheckResult
-    from shardpass.runtime.processes.group import TIMEOUT, Group
+    from shardpass.runtime.processes.group import START, TIMEOUT, Group
     from shardpass.runtime.processes.running import run_on_processes
 
     group = Group.of(
@@ -134,6 +136,7 @@ def _run_on_processes(module: Module, devices: int, request: _Request) -> int:
         request.process_id,
         request.coordinator,
         request.process_timeout or TIMEOUT,
+        request.start_timeout or START,
     )
     out = console()
     result = run_on_processes(

@@ -65,6 +65,45 @@ module @endless {
 }
 """
 
+#: The second device never comes to the sum: it counts, and starts again at nought.
+HALF_ENDLESS = """
+module @half_endless {
+  sdy.mesh @mesh = <["d"=2]>
+  func.func public @main(%a: tensor<2xf32>) -> tensor<1xf32> {
+    %0 = sdy.manual_computation(%a) in_shardings=[<@mesh, [{"d"}]>] out_shardings=[<@mesh, [{}]>]
+        manual_axes={"d"} (%part: tensor<1xf32>) {
+      %id = stablehlo.partition_id : tensor<ui32>
+      %number = stablehlo.convert %id : (tensor<ui32>) -> tensor<f32>
+      %start = stablehlo.constant dense<0.0> : tensor<f32>
+      %1:2 = stablehlo.while(%n = %number, %i = %start) : tensor<f32>, tensor<f32>
+        cond {
+          %most = stablehlo.constant dense<1.0> : tensor<f32>
+          %5 = stablehlo.compare LT, %i, %most : (tensor<f32>, tensor<f32>) -> tensor<i1>
+          stablehlo.return %5 : tensor<i1>
+        } do {
+          %one = stablehlo.constant dense<1.0> : tensor<f32>
+          %none = stablehlo.constant dense<0.0> : tensor<f32>
+          %next = stablehlo.add %i, %one : tensor<f32>
+          %5 = stablehlo.compare GE, %n, %one : (tensor<f32>, tensor<f32>) -> tensor<i1>
+          %6 = stablehlo.select %5, %none, %next : tensor<i1>, tensor<f32>
+          stablehlo.return %n, %6 : tensor<f32>, tensor<f32>
+        }
+      %2 = stablehlo.broadcast_in_dim %1#1, dims = [] : (tensor<f32>) -> tensor<1xf32>
+      %3 = stablehlo.add %part, %2 : tensor<1xf32>
+      %4 = "stablehlo.all_reduce"(%3) <{
+          channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>,
+          replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>, use_global_device_ids}> ({
+        ^bb0(%l: tensor<f32>, %r: tensor<f32>):
+          %5 = stablehlo.add %l, %r : tensor<f32>
+          stablehlo.return %5 : tensor<f32>
+      }) : (tensor<1xf32>) -> tensor<1xf32>
+      sdy.return %4 : tensor<1xf32>
+    } : (tensor<2xf32>) -> tensor<1xf32>
+    return %0 : tensor<1xf32>
+  }
+}
+"""
+
 
 def test_a_check_and_a_run(shardpass: Run, folder: Path):
     (folder / "layer.mlir").write_text(LAYER)
@@ -128,6 +167,29 @@ def test_a_process_that_is_lost_in_the_middle(sent: signal.Signals, how: str, fo
     assert not any(Path("/proc", str(pid)).exists() for pid in workers)
 
 
+@pytest.mark.parametrize(("timeout", "waited"), [("3", r"\d"), ("60", "30")])
+def test_a_process_that_does_not_come_to_its_first_sum(
+    timeout: str, waited: str, shardpass: Run, folder: Path
+):
+    """Gloo waits 30 s for it, whatever it is told. Who waits that is seen before, where it has to
+    be.
+    """
+    (folder / "half.mlir").write_text(HALF_ENDLESS)
+    before = time.monotonic()
+    done = shardpass("run", "half.mlir", "--num-processes", "2", "--process-timeout", timeout)
+    assert time.monotonic() - before < 120
+    assert (done.returncode, done.stdout) == (1, "")
+    told = [line for line in done.stderr.splitlines() if line.startswith("error")]
+    assert len(told) == 1, done.stderr
+    assert re.fullmatch(
+        r"error\[process-lost\]: process 1 of 2 \(pid \d+\) does not answer: the others waited "
+        + waited
+        + " s for it",
+        told[0],
+    ), done.stderr
+    assert '\n  note: it was at "compile and run"\n' in done.stderr
+
+
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupt_ends_all(sent: signal.Signals, code: int, folder: Path):
     with _in_the_middle(folder) as (command, workers):
@@ -144,6 +206,8 @@ def test_an_interrupt_ends_all(sent: signal.Signals, code: int, folder: Path):
         (["--process-id", "0"], "--process-id goes with --num-processes"),
         (["--coordinator", "a:1"], "--coordinator goes with --num-processes"),
         (["--process-timeout", "9"], "--process-timeout goes with --num-processes"),
+        (["--start-timeout", "9"], "--start-timeout goes with --num-processes"),
+        (["--num-processes", "2", "--start-timeout", "0"], "0.0 is not in the range x>=1"),
         (["--num-processes", "2", "--process-id", "0"], "give both --process-id and --coordin"),
         (["--num-processes", "3"], "4 devices cannot be shared out evenly among 3 processes"),
         (["--num-processes", "0"], "0 is not in the range x>=1"),

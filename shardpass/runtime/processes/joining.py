@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -11,25 +11,39 @@ import jax
 
 from shardpass.diagnostics import ShardingError
 from shardpass.runtime.devices import Device, request_cpu_devices
+from shardpass.runtime.processes.agreement import agree
 from shardpass.runtime.processes.group import Group
 from shardpass.runtime.processes.meeting import meet, set_timeout
+from shardpass.runtime.processes.starting import Say, say_nothing, waiting_for
 
-#: Seconds that processes wait for each other to start; on a cluster, machines come up one by one.
-_START: Final = 300
 _GPU: Final = re.compile(r"nvidia\d+")
 
 
-def join(group: Group, number: int, share: int) -> tuple[Device, ...]:
+def join(
+    group: Group,
+    number: int,
+    share: int,
+    *,
+    terms: Mapping[str, str] | None = None,
+    say: Say = say_nothing,
+) -> tuple[Device, ...]:
     """Make this process, in which no backend of JAX has started yet, process ``number`` of a group.
 
     On one machine the processes share out its GPUs, where there are enough for all, and else have
     virtual CPU devices (unless JAX was told of a platform). On a cluster each has its machine's.
 
+    Args:
+      group: the processes.
+      number: which of them this one is.
+      share: how many devices each has.
+      terms: what has to be the same in all of them.
+      say: is told what is waited for, where that takes long.
+
     Returns:
       ``share`` devices of each process, in the order of the processes.
 
     Raises:
-      ShardingError: ``not-enough-devices``, where a process has fewer.
+      ShardingError: ``not-enough-devices``, where a process has fewer; ``processes-differ``.
     """
     request_cpu_devices(share)
     set_timeout(group.timeout)
@@ -37,20 +51,21 @@ def join(group: Group, number: int, share: int) -> tuple[Device, ...]:
     told = jax.config.jax_platforms  # pyright: ignore[reportAttributeAccessIssue]
     if group.is_here and own is None and not told:
         jax.config.update("jax_platforms", "cpu")
-    port = group.coordinator.rpartition(":")[2]
     seconds = max(1, round(group.timeout))
-    jax.distributed.initialize(
-        group.coordinator,
-        group.count,
-        number,
-        local_device_ids=own,
-        cluster_detection_method="deactivate",
-        initialization_timeout=_START,
-        # Nobody else need reach processes that are all on this machine.
-        coordinator_bind_address=group.coordinator if group.is_here else f"[::]:{port}",
-        heartbeat_timeout_seconds=seconds,
-        shutdown_timeout_seconds=seconds,
-    )
+    with waiting_for(group, number, say):
+        jax.distributed.initialize(
+            group.coordinator,
+            group.count,
+            number,
+            local_device_ids=own,
+            cluster_detection_method="deactivate",
+            initialization_timeout=max(1, round(group.start)),
+            # Nobody else need reach processes that are all on this machine.
+            coordinator_bind_address=group.coordinator if group.is_here else f"[::]:{group.port}",
+            heartbeat_timeout_seconds=seconds,
+            shutdown_timeout_seconds=seconds,
+        )
+    agree(number, group, terms or {})
     wanted = group.count * share
     devices = jax.devices()
     if len(devices) < wanted and devices[0].platform != "cpu":

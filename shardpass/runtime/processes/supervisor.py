@@ -9,8 +9,9 @@ from typing import Any, Final
 
 from shardpass.runtime.child import Say, pass_on
 from shardpass.runtime.ending import end_all, ending
+from shardpass.runtime.processes.address import settled
 from shardpass.runtime.processes.group import Group
-from shardpass.runtime.processes.verdict import verdict
+from shardpass.runtime.processes.verdict import verdict, waits_for_another
 from shardpass.runtime.processes.worker import Task, Worker
 
 #: Seconds between two looks at processes that tell nothing.
@@ -48,10 +49,10 @@ def supervise(task: Task, arguments: tuple[Any, ...], group: Group, say: Say) ->
 
     Raises:
       ShardingError: ``process-lost``, with its number, for a process that dies, stops or hangs;
-        what a process raises.
+        ``bad-coordinator``; what a process raises.
     """
     workers: list[Worker] = []
-    with ending():
+    with ending(), settled(group, say) as group:
         try:
             for number in group.numbers_here:
                 workers.append(Worker(task, arguments, group, number))
@@ -73,7 +74,7 @@ def _watch(workers: Sequence[Worker], group: Group, say: Say) -> None:
       ShardingError: the verdict, where one will not.
     """
     failed: list[Worker] = []
-    settled = float("inf")
+    until = float("inf")
     last = looked = time.monotonic()
     most_idle = max(_DEADLOCK * group.timeout, _DEADLOCK_SECONDS)
     while not all(worker.is_over for worker in workers):
@@ -90,15 +91,20 @@ def _watch(workers: Sequence[Worker], group: Group, say: Say) -> None:
         new = [worker for worker in workers if worker.has_failed and worker not in failed]
         failed += new
         if new:
-            settled = min(settled, now + max(_patience(worker) for worker in new))
+            until = min(until, now + max(_patience(worker) for worker in new))
         stopped = any(worker.stopped >= group.timeout for worker in workers)
-        idle = all(worker.idle >= most_idle for worker in workers)
-        if stopped or idle or now >= settled:
+        # On a cluster, who does nothing here may wait for a process elsewhere that does something.
+        idle = all(worker.idle >= most_idle for worker in workers) and (
+            group.is_here or not any(worker.is_waiting for worker in workers)
+        )
+        waits = waits_for_another(workers, group.timeout)
+        if stopped or idle or waits or now >= until:
             break
     failed += [worker for worker in workers if worker.has_failed and worker not in failed]
     rest = [worker for worker in workers if worker not in failed]
     if failed or not all(worker.is_over for worker in workers):
-        raise verdict([worker.seen for worker in (*failed, *rest)], group.timeout)
+        seen = [worker.seen for worker in (*failed, *rest)]
+        raise verdict(seen, group.timeout, group.start)
 
 
 def _patience(failed: Worker) -> float:

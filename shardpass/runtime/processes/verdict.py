@@ -9,15 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from shardpass.diagnostics import Diagnostic, Severity, ShardingError
 from shardpass.runtime.child import death, without_log
+from shardpass.runtime.processes.group import START
 
 #: What a process says that gives up because of another one: JAX's client, gloo, NCCL.
 _TAKEN_ALONG: Final = re.compile(
-    r"JAX distributed service detected fatal errors|Gloo \S+ failed|NCCL operation"
-    r"|[Cc]oordination service"
+    r"JAX distributed service detected fatal errors|Gloo [\w -]+ failed|NCCL operation"
+    r"|[Cc]oordination ?[Ss]ervice"
 )
 #: How JAX's client names the process that it misses.
 _MISSED: Final = re.compile(
@@ -25,7 +26,19 @@ _MISSED: Final = re.compile(
 )
 #: How process 0 does.
 _NAMED: Final = re.compile(r"(?:error\[process-lost\]: )?process (\d+) of ")
+#: How long who names another has waited for it.
+_WAITED: Final = re.compile(r"has waited (\d+) s at")
+#: How JAX's client says that not all processes have come, and that one has come again.
+_NOT_ALL_CAME: Final = re.compile(r"DEADLINE_EXCEEDED.*?/RegisterTask", re.DOTALL)
+_CAME_AGAIN: Final = re.compile(r"\b(\d+) unexpectedly tried to connect with a different incarn")
+#: How gRPC says that it cannot listen.
+_CANNOT_LISTEN: Final = re.compile(r"Failed to add port to server.*")
 _MOST_NOTES: Final = 4
+#: How long a process waits for others in a program that all of them run, beyond the time-out: their
+#: own errors, which say more, come first.
+_MARGIN: Final = 2.0
+#: How long who is waited for computes nothing at the most.
+_BUSY: Final = 2.0
 
 
 def tells_of_another(text: str) -> bool:
@@ -48,6 +61,8 @@ class Seen:
       told: what it wrote to standard error.
       stopped: seconds that it has been stopped for.
       idle: seconds in which it has computed nothing.
+      is_together: whether it is in a program that all processes run, on CPUs.
+      is_waiting: whether it waits for others, which may have something to do.
     """
 
     number: int
@@ -60,6 +75,8 @@ class Seen:
     told: str = ""
     stopped: float = 0.0
     idle: float = 0.0
+    is_together: bool = False
+    is_waiting: bool = False
 
     @property
     def who(self) -> str:
@@ -93,12 +110,39 @@ class Seen:
         return self.has_died and tells_of_another(self.told)
 
 
-def verdict(seen: Sequence[Seen], timeout: float) -> ShardingError:
+class Watched(Protocol):
+    """What is watched of a worker; see :class:`Seen`."""
+
+    @property
+    def idle(self) -> float:
+        """Seconds in which it has computed nothing."""
+        ...
+
+    @property
+    def is_together(self) -> bool:
+        """Whether it is in a program that all processes run."""
+        ...
+
+
+def waits_for_another(workers: Sequence[Watched], timeout: float) -> bool:
+    """Whether one has waited for longer than the time-out in a program that all of them run.
+
+    A device that goes on for ever keeps its process busy. The others wait for it in a collective,
+    and compute nothing. (The first collective of a set of devices has a time-out of gloo's own.)
+    """
+    if len(workers) < 2 or not all(worker.is_together for worker in workers):
+        return False
+    most = max(worker.idle for worker in workers)
+    return most >= timeout + _MARGIN and min(worker.idle for worker in workers) < _BUSY
+
+
+def verdict(seen: Sequence[Seen], timeout: float, start: float = START) -> ShardingError:
     """The one error for a run that is over.
 
     Args:
       seen: each worker, those that failed in the order in which they did.
       timeout: seconds that a process may be silent.
+      start: seconds that processes wait for each other to start.
     """
     failed = [one for one in seen if one.has_failed]
     origins = [one for one in failed if not one.is_taken_along]
@@ -108,21 +152,82 @@ def verdict(seen: Sequence[Seen], timeout: float) -> ShardingError:
     )
     died = [one for one in origins if one.has_died]
     if died:
+        cannot = _CANNOT_LISTEN.search(died[0].told)
+        if cannot:
+            return _cannot_listen(died[0], cannot[0])
         found = death(died[0].code or 0, died[0].told, died[0].who)
         return _of_one(replace(found.diagnostic, slug="process-lost"), died[0])
     if stopped and (stopped[0].stopped >= timeout or not origins):
         return _lost(stopped[0], f"has been stopped by a signal for {stopped[0].stopped:.0f} s")
     if origins:
-        return _raised(origins)
+        return _raised(origins, seen)
     if not failed:
         # Process 0 waits for the others with a time-out, and they for process 0 as long as it
         # lives.
-        first = min((one for one in seen if not one.is_done), key=lambda one: one.number)
+        if waits_for_another(seen, timeout):
+            busy = min(seen, key=lambda one: one.idle)
+            waited = max(one.idle for one in seen)
+            return _lost(busy, f"does not answer: the others waited {waited:.0f} s for it")
+        first = min(
+            (one for one in seen if not one.is_done), key=lambda one: (one.is_waiting, one.number)
+        )
+        if len(seen) < first.count:
+            return _lost(first, f"has computed nothing for {first.idle:.0f} s")
         return _lost(first, f"does nothing, and neither does any other: for {first.idle:.0f} s")
+    start_failed = _start_failed(seen, failed, start)
+    if start_failed is not None:
+        return start_failed
     waited_for = _waited_for(seen, failed)
     if waited_for is not None:
-        return _lost(waited_for, f"does not answer: the others waited {timeout:g} s for it")
+        waited = [_WAITED.search(str(one.error)) for one in failed]
+        seconds = next((found[1] for found in waited if found), f"{timeout:g}")
+        return _lost(
+            waited_for,
+            f"does not answer: the others waited {seconds} s for it",
+            next(
+                (_help_of(one.error) for one, found in zip(failed, waited, strict=True) if found),
+                _HELP,
+            ),
+        )
     return _elsewhere(failed[0], timeout)
+
+
+def _cannot_listen(one: Seen, told: str) -> ShardingError:
+    return ShardingError(
+        "bad-coordinator",
+        f"{one.who} cannot listen for the others",
+        notes=[_short(told)],
+        help="choose another port (--coordinator, the same in every command)",
+    )
+
+
+def _start_failed(
+    seen: Sequence[Seen], failed: Sequence[Seen], start: float
+) -> ShardingError | None:
+    """The error where the processes have not found together, in as many as were started."""
+    for one in failed:
+        again = _CAME_AGAIN.search(one.told)
+        if again:
+            return ShardingError(
+                "process-lost",
+                f"there are two processes {again[1]} of {one.count}, or it was started again",
+                notes=[f"{one.who} gave up; {one.where}"],
+                help="give each command a number of its own (--process-id)",
+            )
+    for one in failed:
+        if one.has_died and _NOT_ALL_CAME.search(one.told):
+            away = [other for other in seen if not (other.has_failed or other.is_waiting)]
+            if away:
+                return _lost(away[0], f"has not joined the others within {start:.0f} s", _LATE)
+            return ShardingError(
+                "process-lost",
+                f"not all of {one.count} processes joined within {start:.0f} s",
+                notes=[f"{one.who} gave up; {one.where}"],
+                help="have all been started, with the same --num-processes and --coordinator and "
+                "each with a --process-id of its own, and can they reach it? machines that take "
+                "longer to come up need --start-timeout",
+            )
+    return None
 
 
 def _waited_for(seen: Sequence[Seen], failed: Sequence[Seen]) -> Seen | None:
@@ -145,20 +250,23 @@ def _is_lost(error: object) -> bool:
     return isinstance(error, ShardingError) and error.slug == "process-lost"
 
 
-def _lost(one: Seen, how: str) -> ShardingError:
-    return ShardingError(
-        "process-lost",
-        f"{one.who} {how}",
-        notes=[one.where],
-        help="see what holds it up; where it is only slow, give it more time (--process-timeout)",
-    )
+_LATE: Final = "see what holds it up; where it is only slow, give it more time (--start-timeout)"
+_HELP: Final = "see what holds it up; where it is only slow, give it more time (--process-timeout)"
+
+
+def _help_of(error: object) -> str:
+    return (error.diagnostic.help if isinstance(error, ShardingError) else None) or _HELP
+
+
+def _lost(one: Seen, how: str, help: str = _HELP) -> ShardingError:
+    return ShardingError("process-lost", f"{one.who} {how}", notes=[one.where], help=help)
 
 
 def _of_one(found: Diagnostic, one: Seen) -> ShardingError:
     return ShardingError.of([replace(found, notes=(one.where, *found.notes))])
 
 
-def _raised(origins: Sequence[Seen]) -> ShardingError:
+def _raised(origins: Sequence[Seen], seen: Sequence[Seen]) -> ShardingError:
     first = origins[0]
     if not isinstance(first.error, ShardingError):
         told, trace = first.error or ("", "")
@@ -173,7 +281,10 @@ def _raised(origins: Sequence[Seen]) -> ShardingError:
     ]
     if len(origins) == first.count and len(set(texts)) == 1:
         return first.error  # The same in all of them, and no matter of processes.
-    where = f"{first.who} raised this, and the others were ended"
+    if first.error.slug == "processes-differ":
+        return first.error  # It says whose matter it is.
+    ended = ", and the others were ended" if len(seen) > 1 else ""
+    where = f"{first.who} raised this{ended}"
     return ShardingError.of(
         [
             replace(each, notes=(*each.notes, where)) if each.severity is Severity.ERROR else each

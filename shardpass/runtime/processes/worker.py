@@ -13,6 +13,7 @@ from shardpass.runtime.child import Say, read, spawn
 from shardpass.runtime.connection import connected
 from shardpass.runtime.ending import Spawned
 from shardpass.runtime.processes.group import Group
+from shardpass.runtime.processes.phases import APART, PHASES, TOGETHER, WAITING
 from shardpass.runtime.processes.verdict import Seen
 
 #: What a worker does: it is given further arguments, its group, its number, and ``progress``.
@@ -38,6 +39,7 @@ class Worker:
       result: what it answered.
       stopped: seconds that it has been stopped for.
       idle: seconds in which it has computed nothing.
+      phase: one of :data:`~shardpass.runtime.processes.phases.PHASES`.
     """
 
     def __init__(self, task: Task, arguments: tuple[Any, ...], group: Group, number: int) -> None:
@@ -56,6 +58,7 @@ class Worker:
         self.result: Any = None
         self.stopped = 0.0
         self.idle = 0.0
+        self.phase = APART
         self._used = 0.0  # As this idleness began.
         self._count = group.count
         self._step = ""
@@ -67,8 +70,13 @@ class Worker:
         messages, self.is_connected = self.line.receive_some()
         for kind, value in messages:
             if kind == "progress":
-                self._step = value
-                say(value)
+                self.idle = 0.0
+                if value in PHASES:
+                    self.phase = value
+                else:
+                    self.phase = APART if self.phase == TOGETHER else self.phase
+                    self._step = value
+                    say(value)
                 self.line.acknowledge()
             elif kind == "result":
                 self._is_done, self.result = True, value
@@ -81,6 +89,16 @@ class Worker:
         self.idle += seconds
         if used is None or used - self._used > _SPENT + _IDLE * self.idle:
             self.idle, self._used = 0.0, used or 0.0
+
+    @property
+    def is_together(self) -> bool:
+        """See :attr:`Seen.is_together`."""
+        return self.phase == TOGETHER
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it waits for others, which may have something to do."""
+        return self.phase == WAITING
 
     @property
     def seen(self) -> Seen:
@@ -96,6 +114,8 @@ class Worker:
             told=self.told,
             stopped=self.stopped,
             idle=self.idle,
+            is_together=self.is_together,
+            is_waiting=self.is_waiting,
         )
 
     @property

@@ -13,6 +13,7 @@ import numpy as np
 
 from shardpass.diagnostics import ShardingError
 from shardpass.runtime.processes.group import Group
+from shardpass.runtime.processes.phases import TOGETHER, WAITING
 
 Progress = Callable[[str], None]
 
@@ -84,6 +85,34 @@ def compute(seconds: float, group: Group, number: int, progress: Progress) -> in
         if number:
             time.sleep(0.1)
     return number
+
+
+def compute_together(who: int, group: Group, number: int, progress: Progress) -> None:
+    """In a program of all, one computes for ever, and the others wait for it."""
+    progress("run")
+    progress(TOGETHER)
+    while number == who:
+        pass
+    time.sleep(600)
+
+
+def wait_in_vain(group: Group, number: int, progress: Progress) -> None:
+    """It waits for others that are not here, longer than it would hang."""
+    progress(WAITING)
+    time.sleep(14)
+
+
+def hang(group: Group, number: int, progress: Progress) -> None:
+    progress("compile")
+    time.sleep(600)
+
+
+def join_for(seeds: dict[int, str], group: Group, number: int, progress: Progress) -> int:
+    from shardpass.runtime.processes.joining import join, leave
+
+    devices = join(group, number, 1, terms={"--seed": seeds.get(number, "0")})
+    leave(devices)
+    return len(devices)
 
 
 def do_not_come(folder: str, group: Group, number: int, progress: Progress) -> None:

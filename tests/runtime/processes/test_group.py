@@ -20,6 +20,9 @@ def test_one_process_of_a_cluster(address: str):
     group = Group.of(4, 2, address, 60)
     assert (group.is_here, group.numbers_here, group.timeout) == (False, (2,), 60)
     assert group.coordinator == address
+    assert group.port == 1234
+    assert group.host == ("::1" if "::1" in address else "node-0")
+    assert group.start == 300.0
 
 
 @pytest.mark.parametrize(
@@ -52,3 +55,8 @@ def test_what_makes_no_sense(
 def test_devices_that_cannot_be_shared_out(devices: int):
     with pytest.raises(ShardingError, match="cannot be shared out evenly among 4 processes"):
         Group.of(4, None, None).share(devices)
+
+
+def test_a_time_to_start_in_that_makes_no_sense():
+    with pytest.raises(ShardingError, match=r"a time-out of 0\.5 s"):
+        Group.of(2, 0, "node-0:1234", 30, 0.5)

@@ -149,6 +149,30 @@ def test_process_0_that_hangs_outside_of_a_collective(tmp_path: Path):
     assert 20 <= time.monotonic() - before < 80
 
 
+@pytest.mark.parametrize("who", [0, 2])
+def test_a_process_that_computes_for_ever_in_a_program_of_all(who: int):
+    """It is busy, and so not the one that waits."""
+    error = lost(tasks.compute_together, who)
+    assert error.slug == "process-lost"
+    assert re.match(
+        rf"process {who} of 3 \(pid \d+\) does not answer: the others waited \d+ s for it$",
+        error.diagnostic.message,
+    )
+    assert error.diagnostic.notes == ('it was at "run"',)
+
+
+def test_a_process_of_a_cluster_that_waits_for_others_is_left_to_wait():
+    """They may have much to do, and JAX's client hears of it where they are gone."""
+    group = Group.of(2, 1, "localhost:1234", 1)
+    assert supervise(tasks.wait_in_vain, (), group, lambda step: None) == [None]
+
+
+def test_a_process_of_a_cluster_that_hangs():
+    group = Group.of(2, 1, "localhost:1234", 1)
+    with pytest.raises(ShardingError, match=r"process 1 of 2 \(pid \d+\) has computed nothing"):
+        supervise(tasks.hang, (), group, lambda step: None)
+
+
 def test_a_process_that_computes_for_long_is_waited_for():
     assert run(tasks.compute, 14.0, count=2, timeout=1) == [0, 1]
 
