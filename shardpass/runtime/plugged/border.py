@@ -107,4 +107,7 @@ def _spec_on(layout: TensorSharding, mesh: MeshShape) -> list[tuple[str, ...] | 
         return None
     if not all(axis.is_full for dim in said.dims for axis in dim.axes):
         return None
-    return [tuple(axis.name for axis in dim.axes) or None for dim in said.dims]
+    spec = [tuple(axis.name for axis in dim.axes) or None for dim in said.dims]
+    while spec and spec[-1] is None:
+        spec.pop()
+    return spec
