@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -37,6 +38,8 @@ _HANDED_ON: Final = (
     signal.SIGTSTP,
     signal.SIGCONT,
 )
+#: Seconds between two looks at a signal of which nobody knows yet who else got it.
+_LOOK: Final = 0.02
 
 
 @dataclass(frozen=True)
@@ -136,34 +139,60 @@ def _run(request: Request) -> int:
     with witness([*interrupt, *numbers]) as beside:
         environment = {**os.environ, "SHARDPASS_PARENT": str(os.getpid())}
         child = subprocess.Popen(command, env=environment)
-        with _handing_on([*interrupt, *numbers], child, beside):
-            return child.wait()
+        return _Handing(child, beside).until_it_ends([*interrupt, *numbers])
 
 
-@contextlib.contextmanager
-def _handing_on(
-    numbers: Sequence[signal.Signals], child: subprocess.Popen[bytes], beside: Witness
-) -> Iterator[None]:
-    """Inside, the script gets what is sent to this process, as if it were this process.
+class _Handing:
+    """Waits for the script, and has it get what is sent to this process as if it were this process.
 
     What has come to the process beside it has come to the script as well, which gets it once.
     """
 
-    def hand_on(number: int, _: object) -> None:
-        if not beside.has_seen(number):
-            child.send_signal(number)
+    def __init__(self, child: subprocess.Popen[bytes], beside: Witness) -> None:
+        self._child = child
+        self._beside = beside
+        self._come: list[tuple[int, float]] = []
+
+    def until_it_ends(self, numbers: Sequence[signal.Signals]) -> int:
+        """The script's exit code; the number of a signal, negative."""
+        woken, waking = os.pipe()
+        for end in (woken, waking):
+            os.set_blocking(end, False)
+        before = {number: signal.signal(number, self._note) for number in numbers}
+        before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda *_: None)
+        wakeup = signal.set_wakeup_fd(waking, warn_on_full_buffer=False)
+        try:
+            while self._child.poll() is None:
+                look_again = _LOOK if self._come else None
+                ready, _, _ = select.select([woken, self._beside.notes], [], [], look_again)
+                if woken in ready:
+                    os.read(woken, 512)
+                for one in list(self._come):  # More may come at any line.
+                    if self._is_settled(*one):
+                        self._come.remove(one)
+            return self._child.returncode
+        finally:
+            signal.set_wakeup_fd(wakeup)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            os.close(woken)
+            os.close(waking)
+
+    def _note(self, number: int, _: object) -> None:
+        self._come.append((number, time.monotonic()))
+
+    def _is_settled(self, number: int, when: float) -> bool:
+        has_seen = self._beside.has_seen(number, when)
+        if has_seen is None:
+            return False
+        if not has_seen:
+            self._child.send_signal(number)
         if number == signal.SIGTSTP:
             # The shell waits for this process, and for it to stop.
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
-            signal.signal(number, hand_on)
-
-    before = {number: signal.signal(number, hand_on) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+            signal.signal(number, self._note)
+        return True
 
 
 def _missing(script: str) -> str:

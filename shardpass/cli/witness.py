@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import struct
 import time
@@ -24,44 +23,40 @@ from shardpass.runtime.ending import die_with
 #: What a witness writes of a signal: its number, and when it came.
 _NOTE: Final = struct.Struct("<id")
 #: Seconds within which what is sent to several processes reaches them all, on a busy machine too.
-_TOGETHER: Final = 0.4
+TOGETHER: Final = 0.4
 
 
 class Witness:
-    """Knows what has reached a process that stands beside this one."""
+    """Knows what has reached a process that stands beside this one.
+
+    Attributes:
+      notes: a file that can be read when there is something new.
+    """
 
     def __init__(self, notes: int) -> None:
-        self._notes = notes
+        self.notes = notes
         self._known: list[tuple[int, float]] = []
 
-    def has_seen(self, number: int) -> bool:
-        """Whether the signal that this process has just got came to the other as well.
+    def has_seen(self, number: int, when: float) -> bool | None:
+        """Whether a signal that came to this process came to the other as well.
 
-        Each is seen once. One that came to this process alone takes :data:`_TOGETHER` to tell.
+        Each is seen once.
+
+        Args:
+          number: the signal.
+          when: when it came, as ``time.monotonic`` says it.
+
+        Returns:
+          ``None`` while nobody can tell.
         """
-        until = time.monotonic() + _TOGETHER
-        since = until - 2 * _TOGETHER
-        while True:
-            # A handler may run inside of another, and take the notes that both wait for.
-            for known in self._known:
-                if known[0] == number and known[1] > since:
-                    self._known.remove(known)
-                    return True
-            left = until - time.monotonic()
-            if left <= 0 or not self._read(left):
-                return False
-
-    def _read(self, seconds: float) -> bool:
-        """Wait for another note; whether more may come."""
-        if not select.select([self._notes], [], [], min(seconds, 0.05))[0]:
-            return True
         with contextlib.suppress(BlockingIOError):
-            note = os.read(self._notes, _NOTE.size)
-            if not note:
-                return False  # It has ended.
-            number, when = _NOTE.unpack(note)
-            self._known.append((number, when))
-        return True
+            while note := os.read(self.notes, _NOTE.size):
+                self._known.append(_NOTE.unpack(note))
+        for known in self._known:
+            if known[0] == number and abs(known[1] - when) < TOGETHER:
+                self._known.remove(known)
+                return True
+        return False if time.monotonic() - when > TOGETHER else None
 
 
 @contextlib.contextmanager

@@ -296,3 +296,65 @@ def test_a_signal_reaches_the_script(script, folder: Path):
         assert process.stdout.readline() == "waiting\n"
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 5
+
+
+def test_a_folder_with_a_program(folder: Path, shardpass: Run):
+    """As ``python FOLDER`` runs it."""
+    (folder / "r.toml").write_text(RULES)
+    (folder / "app").mkdir()
+    (folder / "app" / "helper.py").write_text("NAME = 'beside'\n")
+    (folder / "app" / "__main__.py").write_text(
+        "import sys, helper\nprint(helper.NAME, __file__, sys.argv, __package__ == '')\n1 / 0\n"
+    )
+    done = shardpass("run-script", "-q", "app", "--rules", "r.toml", "--", "3")
+    assert done.returncode == 1
+    main = folder / "app" / "__main__.py"
+    assert done.stdout == f"beside {main} ['app', '3'] True\n"
+    assert done.stderr.startswith(
+        f'Traceback (most recent call last):\n  File "{main}", line 3, in <module>\n'
+    )
+
+
+def test_a_script_that_goes_elsewhere(script, folder: Path, shardpass: Run):
+    """Its traceback and its file are found from there, too."""
+    script("import os; os.chdir('/'); print(os.path.isfile(__file__)); 1 / 0\n", before=PLAIN)
+    done = shardpass("run-script", "-q", "train.py", "--rules", "r.toml")
+    assert done.stdout == "True\n"
+    assert done.stderr.count("File ") == 1
+    assert f'File "{folder}/train.py", line 2, in <module>' in done.stderr
+
+
+def test_what_threads_compile_is_in_the_report(script, shardpass: Run):
+    """They may go on when the script's last line is done, and so may what is left for the end."""
+    script(
+        """
+        import atexit, os, threading, time
+        def late():
+            time.sleep(1)
+            train()
+            print("trained")
+        threading.Thread(target=late).start()
+        atexit.register(lambda: print(jax.jit(lambda batch: batch.sum())(np.ones((8, 3))).shape))
+        if os.fork() == 0:
+            os._exit(0)
+        """
+    )
+    done = shardpass("run-script", "train.py", "--rules", "r.toml", "--report")
+    assert (done.returncode, done.stdout) == (0, "trained\n()\n")
+    assert "compiled with a plan: 2 functions\n  step at " in done.stderr
+    assert done.stderr.count("shardpass plugin on mesh") == 1
+
+
+def test_a_function_that_failed_is_in_the_report(script, shardpass: Run):
+    script("try:\n    train(7)\nexcept ValueError:\n    train(8)\n")
+    done = shardpass("run-script", "train.py", "--rules", "r.toml", "--report")
+    assert done.returncode == 0
+    assert 'argument 1 ("batch"), dimension 0: 7 elements into 2 pieces' in done.stderr
+    assert "not compiled: 1 function\n  step at " in done.stderr
+
+
+def test_names_to_leave_alone_that_nothing_has(script, shardpass: Run):
+    script("train()\n")
+    done = shardpass("run-script", "train.py", "--rules", "r.toml", "--leave-alone", "stepp")
+    assert done.returncode == 0
+    assert done.stderr.startswith("warning[unused-name]: no function that JAX compiled is called")
