@@ -35,9 +35,10 @@ policy of the same content.
 ``block``      ``shardpass.plugin``
 ============== ====================================================================
 
-What stays beyond it: eager code and ``jax.grad`` outside of ``jax.jit``; threads that a block did
-not start in (:meth:`Plugin.enable` is for all threads); and arrays that a block has laid out stay
-where they are behind it.
+What stays beyond it: eager code; ``jax.grad`` outside of ``jax.jit``, for which JAX takes functions
+apart until nobody knows their arguments (the report names them); threads that a block did not start
+in (:meth:`Plugin.enable` is for all threads); and arrays that a block has laid out stay where they
+are behind it.
 """
 
 from shardpass.runtime.plugged.block import Plugin, plugin

@@ -168,7 +168,9 @@ def is_bound(argument: Any) -> bool:
 
 
 def is_on_one_device(sharding: jax.sharding.Sharding) -> bool:
-    """Whether it is for a single device."""
+    """Whether it is for a single device, and which one is known."""
+    if isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, AbstractMesh):
+        return False
     return sharding.num_devices == 1
 
 
