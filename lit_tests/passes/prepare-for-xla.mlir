@@ -15,6 +15,18 @@ func.func @main(%a: tensor<8x8xf32>) -> tensor<8x8xf32> {
   return %0 : tensor<8x8xf32>
 }
 
+// CHECK-LABEL: func.func private @collectives
+// CHECK-SAME: %[[A:.+]]: tensor<8x8xf32>
+func.func private @collectives(%a: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>})
+    -> tensor<8x8xf32> {
+  // CHECK-NEXT: %[[G:.+]] = sdy.sharding_constraint %[[A]] <@mesh, [{}, {}]>
+  // CHECK-NEXT: %[[R:.+]] = sdy.sharding_constraint %[[G]] <@mesh, [{}, {"y"}]>
+  // CHECK-NEXT: return %[[R]]
+  %0 = sdy.all_gather [{"x"}, {}] %a out_sharding=<@mesh, [{}, {}]> : tensor<8x8xf32>
+  %1 = sdy.reduce_scatter [{}, {"y"}] %0 out_sharding=<@mesh, [{}, {"y"}]> : tensor<8x8xf32>
+  return %1 : tensor<8x8xf32>
+}
+
 // CHECK-LABEL: func.func private @loop
 func.func private @loop(%a: tensor<8xf32>, %n: tensor<i32>) -> tensor<8xf32> {
   // CHECK: stablehlo.while

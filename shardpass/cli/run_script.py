@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,7 +18,9 @@ import click
 
 from shardpass.cli.guard import DIED, USAGE, console_of
 from shardpass.cli.options import FilePath, console_options, example
+from shardpass.cli.witness import Witness, witness
 from shardpass.diagnostics import ShardingError
+from shardpass.runtime.script import program_of
 
 #: What the child runs, with a folder that holds the package for its first argument. The package
 #: comes from there, and the folder is nothing that the script finds on its path.
@@ -25,7 +29,17 @@ _PROGRAM: Final = (
     "from shardpass.cli.script_child import main; del sys.path[0]; main()"
 )
 #: Signals that a script may want to handle in its own way: it gets them, and is waited for.
-_HANDED_ON: Final = (signal.SIGTERM, signal.SIGHUP)
+_HANDED_ON: Final = (
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGTSTP,
+    signal.SIGCONT,
+)
+#: Seconds between two looks at a signal of which nobody knows yet who else got it.
+_LOOK: Final = 0.02
 
 
 @dataclass(frozen=True)
@@ -86,6 +100,8 @@ class Request:
 def run_script(context: click.Context, **options: Any) -> None:
     """Run SCRIPT as python would, with what it has under jax.jit compiled by rules and passes.
 
+    SCRIPT is a file, or a folder with a file __main__.py.
+
     The script is not edited, and need not know of shardpass. Its output, its traceback and its exit
     code are its own; 1 stands for a function that the rules do not fit, 2 for what is wrong with
     this command line, 3 for a script whose process died.
@@ -94,9 +110,9 @@ def run_script(context: click.Context, **options: Any) -> None:
     request = Request(**options, as_json=console.as_json, quiet=console.quiet)
     if request.rules is None and request.pipeline is None:
         raise click.UsageError("nothing says how to shard: give --rules FILE, or --pipeline TEXT")
-    if not Path(request.script).is_file():
+    if program_of(request.script) is None:
         told = ShardingError(
-            "unreadable", f"cannot read {request.script}: there is no file of that name"
+            "unreadable", f"cannot read {request.script}: {_missing(request.script)}"
         )
         console.report(told.diagnostics)
         context.exit(USAGE)
@@ -115,27 +131,74 @@ def _run(request: Request) -> int:
     warnings = [f"-W{option}" for option in sys.warnoptions]
     sys.stdout.flush()
     sys.stderr.flush()
-    child = subprocess.Popen(
-        [sys.executable, *warnings, "-c", _PROGRAM, root, json.dumps(asdict(request))],
-        env={**os.environ, "SHARDPASS_PARENT": str(os.getpid())},
-    )
-    before = {
-        number: signal.signal(number, lambda number, _: child.send_signal(number))
-        for number in _HANDED_ON
-        if signal.getsignal(number) is signal.SIG_DFL
-    }
-    # A terminal interrupts the script itself. Another sender means this process, and so the script.
-    interrupt = signal.getsignal(signal.SIGINT)
-    if interrupt is signal.default_int_handler:
-        alone = not os.isatty(0)
-        before[signal.SIGINT] = signal.signal(
-            signal.SIGINT, lambda number, _: child.send_signal(number) if alone else None
-        )
-    try:
-        return child.wait()
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    command = [sys.executable, *warnings, "-c", _PROGRAM, root, json.dumps(asdict(request))]
+    # Who ignores an interrupt (a shell, of what it starts in the background) has the script do so.
+    is_heard = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    interrupt = (signal.SIGINT,) if is_heard else ()
+    numbers = [n for n in _HANDED_ON if signal.getsignal(n) is signal.SIG_DFL]
+    with witness([*interrupt, *numbers]) as beside:
+        environment = {**os.environ, "SHARDPASS_PARENT": str(os.getpid())}
+        child = subprocess.Popen(command, env=environment)
+        return _Handing(child, beside).until_it_ends([*interrupt, *numbers])
+
+
+class _Handing:
+    """Waits for the script, and has it get what is sent to this process as if it were this process.
+
+    What has come to the process beside it has come to the script as well, which gets it once.
+    """
+
+    def __init__(self, child: subprocess.Popen[bytes], beside: Witness) -> None:
+        self._child = child
+        self._beside = beside
+        self._come: list[tuple[int, float]] = []
+
+    def until_it_ends(self, numbers: Sequence[signal.Signals]) -> int:
+        """The script's exit code; the number of a signal, negative."""
+        woken, waking = os.pipe()
+        for end in (woken, waking):
+            os.set_blocking(end, False)
+        before = {number: signal.signal(number, self._note) for number in numbers}
+        before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda *_: None)
+        wakeup = signal.set_wakeup_fd(waking, warn_on_full_buffer=False)
+        try:
+            while self._child.poll() is None:
+                look_again = _LOOK if self._come else None
+                ready, _, _ = select.select([woken, self._beside.notes], [], [], look_again)
+                if woken in ready:
+                    os.read(woken, 512)
+                for one in list(self._come):  # More may come at any line.
+                    if self._is_settled(*one):
+                        self._come.remove(one)
+            return self._child.returncode
+        finally:
+            signal.set_wakeup_fd(wakeup)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            os.close(woken)
+            os.close(waking)
+
+    def _note(self, number: int, _: object) -> None:
+        self._come.append((number, time.monotonic()))
+
+    def _is_settled(self, number: int, when: float) -> bool:
+        has_seen = self._beside.has_seen(number, when)
+        if has_seen is None:
+            return False
+        if not has_seen:
+            self._child.send_signal(number)
+        if number == signal.SIGTSTP:
+            # The shell waits for this process, and for it to stop.
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+            signal.signal(number, self._note)
+        return True
+
+
+def _missing(script: str) -> str:
+    if Path(script).is_dir():
+        return "it is a folder without a file __main__.py"
+    return "there is no file of that name"
 
 
 def _death(request: Request, number: int) -> ShardingError:

@@ -146,3 +146,9 @@ def written_in(jaxpr: Any) -> tuple[str | None, str]:
     if debug_info is None:
         return None, ""
     return debug_info.func_filename, debug_info.func_src_info or ""
+
+
+def written_at(jaxpr: Any) -> int | None:
+    """The line at which a traced function begins, decorators included."""
+    debug_info = jaxpr.debug_info
+    return None if debug_info is None else debug_info.func_lineno

@@ -96,6 +96,7 @@ SLUGS: Final[dict[str, str]] = {
     "process-local": "an array on the devices of one process, where one on those of all is needed",
     "moved": "an argument that arrives in another place than the plan has for it",
     "left-alone": "a function that plugin mode compiles without a plan, and why",
+    "unused-name": "a name to leave alone that no function has",
     "unknown-jax": "a JAX whose inside is not as plugin mode knows it",
     # command line and tests
     "usage": "a command line that cannot be understood",

@@ -22,6 +22,7 @@ from shardpass.mlir.attributes import (
     read_mhlo,
     write_mhlo,
 )
+from shardpass.mlir.collectives import COLLECTIVES
 from shardpass.mlir.entry import entries_of, rewrite_entries, with_entry
 from shardpass.mlir.stretching import is_stretching, reshape_before
 from shardpass.mlir.walk import operations
@@ -30,6 +31,8 @@ from shardpass.mlir.walk import operations
 _CONTROL_FLOW: Final = (stablehlo.WhileOp, stablehlo.CaseOp, stablehlo.IfOp)
 #: Ops with a region for each case, of which one runs.
 _BRANCHING: Final = (stablehlo.CaseOp, stablehlo.IfOp)
+#: Ops that give the value that they take in another layout, and that XLA takes none of.
+_MOVING: Final = (sdy.ReshardOp, *COLLECTIVES)
 _STABLEHLO_MESH: Final = "stablehlo.mesh"
 #: Ops that ask for a sharding, which is not theirs to lose.
 _ASKING: Final = frozenset({"stablehlo.custom_call", "sdy.manual_computation"})
@@ -41,7 +44,7 @@ _NAMED: Final = (b"mesh[", b"single_device[", b"maximal_mesh[")
 
 def prepare_for_xla(root: ir.Operation) -> None:
     """Rewrite ``root`` so that XLA takes it."""
-    resharded: list[sdy.ReshardOp] = []
+    moving: list[ir.OpView] = []
     stretching: list[stablehlo.BroadcastInDimOp] = []
     for op in operations(root):
         if isinstance(op, _BRANCHING):
@@ -52,15 +55,15 @@ def prepare_for_xla(root: ir.Operation) -> None:
                     del op.attributes[notation]
         if _RULE in op.attributes:
             del op.attributes[_RULE]
-        if isinstance(op, sdy.ReshardOp):
-            resharded.append(op)
+        if isinstance(op, _MOVING):
+            moving.append(op)
         if isinstance(op, stablehlo.BroadcastInDimOp) and is_stretching(op):
             stretching.append(op)
         if MHLO_SHARDING in op.attributes:
             op.attributes[MHLO_SHARDING] = _tiled(op.attributes[MHLO_SHARDING])
         if isinstance(op, func.FuncOp):
             rewrite_entries(op, _entries_tiled)
-    for op in resharded:
+    for op in moving:
         _to_constraint(op)
     for op in stretching:
         reshape_before(op)
@@ -93,11 +96,18 @@ def _said(root: ir.Operation) -> list[tuple[str, ir.Attribute]]:
     return [(n, root.attributes[n]) for n in (SDY_SHARDING, MHLO_SHARDING) if n in root.attributes]
 
 
-def _to_constraint(op: sdy.ReshardOp) -> None:
-    with ir.InsertionPoint(op), op.location:
-        constraint = sdy.ShardingConstraintOp(op.operands[0], op.attributes["sharding"])
-    op.results[0].replace_all_uses_with(constraint.results[0])
-    op.erase()
+def _to_constraint(op: ir.OpView) -> None:
+    """Say where the value of ``op`` lies, of which it is another layout and nothing else.
+
+    A constraint to partial sums would say something that only a program of one device can mean.
+    """
+    result = op.operands[0]
+    target = op.attributes["sharding" if isinstance(op, sdy.ReshardOp) else "out_sharding"]
+    if not len(sdy.TensorShardingAttr(target).unreduced_axes):
+        with ir.InsertionPoint(op), op.location:
+            result = sdy.ShardingConstraintOp(result, sdy.TensorShardingAttr(target)).results[0]
+    op.results[0].replace_all_uses_with(result)
+    op.operation.erase()
 
 
 def _tiled(attribute: ir.Attribute) -> ir.Attribute:

@@ -46,7 +46,8 @@ class ExplicitCollectives(Pass):
     Warned of: combinations that Shardy's ``all_reduce`` cannot say (a product), arguments that are
     cut where nothing inside is.
     Leaves alone: what manual computations do by themselves; the shardings of arguments and results.
-    Order: behind ``sp-propagate``. XLA does not read the result.
+    Order: behind ``sp-propagate``. XLA does not read the result; ``sp-prepare-for-xla`` makes
+    constraints of it, which it does read.
     """
 
     name: ClassVar[str] = "sp-explicit-collectives"

@@ -16,7 +16,9 @@ from shardpass.passes.base import Pass
 class PrepareForXla(Pass):
     """Say in XLA's terms what ``sdy-propagation-pipeline`` and JAX leave in a module.
 
-    * ``sdy.reshard`` becomes ``sdy.sharding_constraint``: XLA stops at it with "unknown mesh".
+    * ``sdy.reshard`` and Shardy's collectives become ``sdy.sharding_constraint``, each of where it
+      puts its value: XLA stops at them with "unknown mesh", and makes collectives of its own. One
+      that leaves a partial sum goes.
     * ``sdy.sharding`` on ``stablehlo.while``, ``case`` and ``if`` goes: XLA drops operands of a
       loop before it reads the list, which then no longer fits (an error on jaxlib 0.10.2, a
       segmentation fault on 0.12.0.1). Nothing is lost, since XLA does not heed shardings of inner

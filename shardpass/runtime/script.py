@@ -25,7 +25,7 @@ def run_script(path: str, arguments: Sequence[str], behind_jax: Callable[[], Non
     """Run ``path`` as the program of this process.
 
     Args:
-      path: a file of Python.
+      path: a file of Python, or a folder with a file ``__main__.py``.
       arguments: what it finds in ``sys.argv`` behind its own name.
       behind_jax: called once, when jax has been imported.
 
@@ -33,22 +33,34 @@ def run_script(path: str, arguments: Sequence[str], behind_jax: Callable[[], Non
       OSError, SyntaxError: where it cannot be read or compiled.
       BaseException: what the script raises, ``SystemExit`` included.
     """
-    with io.open_code(path) as file:
-        code = compile(file.read(), path, "exec")
+    program = program_of(path) or path
+    with io.open_code(program) as file:
+        code = compile(file.read(), program, "exec")
     # Pickled functions and multiprocessing look for the script under this name.
     main: Any = types.ModuleType("__main__")
-    main.__file__ = path
-    main.__loader__ = importlib.machinery.SourceFileLoader("__main__", path)
+    main.__file__ = program
+    main.__loader__ = importlib.machinery.SourceFileLoader("__main__", program)
+    if os.path.isdir(path):
+        main.__package__ = ""
+        main.__spec__ = importlib.util.spec_from_file_location("__main__", program)
     main.__builtins__ = sys.modules["builtins"]
     sys.modules["__main__"] = main
     sys.argv[:] = [path, *arguments]
-    folder = os.path.dirname(os.path.realpath(path))
+    folder = os.path.abspath(path)
+    if not os.path.isdir(path):
+        folder = os.path.dirname(os.path.realpath(path))
     if sys.path[:1] == [""]:
         sys.path[0] = folder
     elif not sys.flags.safe_path:
         sys.path.insert(0, folder)
     call_behind_jax(behind_jax)
     exec(code, main.__dict__)
+
+
+def program_of(path: str) -> str | None:
+    """The file that runs for ``path``, absolute as Python has it; ``None`` where there is none."""
+    found = os.path.abspath(os.path.join(path, "__main__.py") if os.path.isdir(path) else path)
+    return found if os.path.isfile(found) else None
 
 
 def call_behind_jax(function: Callable[[], None]) -> None:

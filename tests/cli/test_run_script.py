@@ -61,7 +61,7 @@ def script(folder: Path):
     return write
 
 
-def test_a_script_compiles_with_the_plan(script, shardpass: Run):
+def test_a_script_compiles_with_the_plan(script, folder: Path, shardpass: Run):
     script(
         """
         w = train()
@@ -73,19 +73,20 @@ def test_a_script_compiles_with_the_plan(script, shardpass: Run):
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0] == "P(None, 'model') 0.36 8"
-    assert lines[1] == "__main__ train.py ['train.py', '--steps', '3'] False"
+    assert lines[1] == f"__main__ {folder / 'train.py'} ['train.py', '--steps', '3'] False"
     assert done.stderr == ""
 
 
-def test_report(script, shardpass: Run):
+def test_report(script, folder: Path, shardpass: Run):
     script("train()\njax.jit(lambda metrics: metrics)(3.0)\n")
     command = ("run-script", "train.py", "--rules", "r.toml", "--report")
     done = shardpass(*command, "--leave-alone", "<lambda>")
     assert done.returncode == 0
     assert done.stdout == ""
-    assert "compiled with a plan: 1 function\n  step at train.py:7 (2 times)" in done.stderr
+    at = f"at {folder / 'train.py'}"
+    assert f"compiled with a plan: 1 function\n  step {at}:7 (2 times)" in done.stderr
     assert "  batch  P('data',)" in done.stderr
-    assert "<lambda> at train.py:17: asked for by name" in done.stderr
+    assert f"<lambda> {at}:17: asked for by name" in done.stderr
     told = json.loads(shardpass("--diagnostics", "json", *command).stderr)
     assert told["compiled"][0]["name"] == "step"
     assert told["left_alone"][0]["why"] == "nothing"
@@ -164,7 +165,7 @@ def test_a_script_like_any_other(script, folder: Path, shardpass: Run):
             "raise KeyError('mine')",
             1,
             "Traceback (most recent call last):\n"
-            '  File "train.py", line 2, in <module>\n'
+            '  File "{folder}/train.py", line 2, in <module>\n'
             "    raise KeyError('mine')\n"
             "KeyError: 'mine'\n",
         ),
@@ -179,7 +180,7 @@ def test_a_script_like_any_other(script, folder: Path, shardpass: Run):
             "import os, signal; os.kill(os.getpid(), signal.SIGINT)",
             130,
             "Traceback (most recent call last):\n"
-            '  File "train.py", line 2, in <module>\n'
+            '  File "{folder}/train.py", line 2, in <module>\n'
             "    import os, signal; os.kill(os.getpid(), signal.SIGINT)\n"
             "KeyboardInterrupt\n",
         ),
@@ -190,11 +191,13 @@ def test_a_script_like_any_other(script, folder: Path, shardpass: Run):
         ),
     ],
 )
-def test_the_end_is_the_scripts_own(script, shardpass: Run, end: str, code: int, told: str):
+def test_the_end_is_the_scripts_own(
+    script, folder: Path, shardpass: Run, end: str, code: int, told: str
+):
     script(f"{end}\n", before=PLAIN)
     done = shardpass("run-script", "-q", "train.py", "--rules", "r.toml")
     said = re.sub(r"^ +[~^]+\n", "", done.stderr, flags=re.MULTILINE)
-    assert (done.returncode, said) == (code, told)
+    assert (done.returncode, said) == (code, told.format(folder=folder))
 
 
 def test_an_error_in_a_function_under_jit_has_none_of_our_frames(script, shardpass: Run):
@@ -206,7 +209,7 @@ def test_an_error_in_a_function_under_jit_has_none_of_our_frames(script, shardpa
     assert not re.search(r"shardpass/(?:cli|compat|mlir|passes|runtime)/", done.stderr)
 
 
-def test_a_batch_that_does_not_divide(script, shardpass: Run):
+def test_a_batch_that_does_not_divide(script, folder: Path, shardpass: Run):
     """The rules' fault and not the script's: a message and no traceback."""
     script("try:\n    train(7)\nexcept ValueError as error:\n    print(error.slug)\n    raise\n")
     done = shardpass("run-script", "train.py", "--rules", "r.toml")
@@ -216,8 +219,8 @@ def test_a_batch_that_does_not_divide(script, shardpass: Run):
         "pieces\n"
         '  note: sharding is [{"data"}] on mesh data=2, model=4\n'
         '  note: rule 1 (r.toml:5): match = "^batch$", spec = ["data"]\n'
-        "  note: plugin mode was compiling step at train.py:7\n"
-        "  note: called at train.py:14\n"
+        f"  note: plugin mode was compiling step at {folder}/train.py:7\n"
+        f"  note: called at {folder}/train.py:14\n"
         "  help: pad to 8 (nearest sizes that work: 6 and 8), drop an axis, or set indivisible = "
         '"replicate"\n'
     )
@@ -241,13 +244,15 @@ def test_a_script_without_jax(script, shardpass: Run):
     ("arguments", "code", "told"),
     [
         (("train.py",), 2, "nothing says how to shard: give --rules FILE, or --pipeline TEXT"),
-        (("none.py", "--rules", "r.toml"), 2, "error[unreadable]: cannot read none.py"),
+        (("none.py", "--rules", "r.toml"), 2, "cannot read none.py: there is no file of that name"),
+        ((".", "--rules", "r.toml"), 2, "read .: it is a folder without a file __main__.py"),
         (("train.py", "--rule", "r.toml"), 2, "No such option"),
         (("train.py", "--rules", "none.toml"), 1, "error[unreadable]"),
         (("train.py", "--rules", "r.toml", "--mesh", "data"), 2, "error[bad-mesh]: expected"),
         (("train.py", "--rules", "r.toml", "--pipeline", "sp-x"), 2, "error[unknown-pass]"),
         (("train.py", "--pipeline", "sp-propagate"), 1, "error[bad-mesh]: plugin mode has no"),
         (("train.py", "--rules", "r.toml", "--devices", "4"), 1, "error[not-enough-devices]"),
+        (("train.py", "--rules", "r.toml", "--devices", "4"), 1, "help: give --devices as many as"),
     ],
 )
 def test_bad_input(script, shardpass: Run, arguments: tuple[str, ...], code: int, told: str):
@@ -259,11 +264,11 @@ def test_bad_input(script, shardpass: Run, arguments: tuple[str, ...], code: int
     assert done.stdout == ""
 
 
-def test_a_script_that_cannot_be_compiled(script, shardpass: Run):
+def test_a_script_that_cannot_be_compiled(script, folder: Path, shardpass: Run):
     script("def\n", before="")
     done = shardpass("run-script", "train.py", "--rules", "r.toml")
     assert done.returncode == 1
-    assert done.stderr.startswith('  File "train.py", line 1\n    def\n')
+    assert done.stderr.startswith(f'  File "{folder}/train.py", line 1\n    def\n')
     assert "SyntaxError" in done.stderr
 
 
@@ -291,3 +296,65 @@ def test_a_signal_reaches_the_script(script, folder: Path):
         assert process.stdout.readline() == "waiting\n"
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 5
+
+
+def test_a_folder_with_a_program(folder: Path, shardpass: Run):
+    """As ``python FOLDER`` runs it."""
+    (folder / "r.toml").write_text(RULES)
+    (folder / "app").mkdir()
+    (folder / "app" / "helper.py").write_text("NAME = 'beside'\n")
+    (folder / "app" / "__main__.py").write_text(
+        "import sys, helper\nprint(helper.NAME, __file__, sys.argv, __package__ == '')\n1 / 0\n"
+    )
+    done = shardpass("run-script", "-q", "app", "--rules", "r.toml", "--", "3")
+    assert done.returncode == 1
+    main = folder / "app" / "__main__.py"
+    assert done.stdout == f"beside {main} ['app', '3'] True\n"
+    assert done.stderr.startswith(
+        f'Traceback (most recent call last):\n  File "{main}", line 3, in <module>\n'
+    )
+
+
+def test_a_script_that_goes_elsewhere(script, folder: Path, shardpass: Run):
+    """Its traceback and its file are found from there, too."""
+    script("import os; os.chdir('/'); print(os.path.isfile(__file__)); 1 / 0\n", before=PLAIN)
+    done = shardpass("run-script", "-q", "train.py", "--rules", "r.toml")
+    assert done.stdout == "True\n"
+    assert done.stderr.count("File ") == 1
+    assert f'File "{folder}/train.py", line 2, in <module>' in done.stderr
+
+
+def test_what_threads_compile_is_in_the_report(script, shardpass: Run):
+    """They may go on when the script's last line is done, and so may what is left for the end."""
+    script(
+        """
+        import atexit, os, threading, time
+        def late():
+            time.sleep(1)
+            train()
+            print("trained")
+        threading.Thread(target=late).start()
+        atexit.register(lambda: print(jax.jit(lambda batch: batch.sum())(np.ones((8, 3))).shape))
+        if os.fork() == 0:
+            os._exit(0)
+        """
+    )
+    done = shardpass("run-script", "train.py", "--rules", "r.toml", "--report")
+    assert (done.returncode, done.stdout) == (0, "trained\n()\n")
+    assert "compiled with a plan: 2 functions\n  step at " in done.stderr
+    assert done.stderr.count("shardpass plugin on mesh") == 1
+
+
+def test_a_function_that_failed_is_in_the_report(script, shardpass: Run):
+    script("try:\n    train(7)\nexcept ValueError:\n    train(8)\n")
+    done = shardpass("run-script", "train.py", "--rules", "r.toml", "--report")
+    assert done.returncode == 0
+    assert 'argument 1 ("batch"), dimension 0: 7 elements into 2 pieces' in done.stderr
+    assert "not compiled: 1 function\n  step at " in done.stderr
+
+
+def test_names_to_leave_alone_that_nothing_has(script, shardpass: Run):
+    script("train()\n")
+    done = shardpass("run-script", "train.py", "--rules", "r.toml", "--leave-alone", "stepp")
+    assert done.returncode == 0
+    assert done.stderr.startswith("warning[unused-name]: no function that JAX compiled is called")

@@ -13,6 +13,11 @@ X = np.ones((8, 4), np.float32)
 
 def seen(function, *args, **options):
     """What the hook is called with when ``jax.jit`` lowers ``function``, and what it returns."""
+    return seen_of(lambda: jax.jit(function, **options)(*args))
+
+
+def seen_of(call, name=None):
+    """The last of all that the hook is called with in ``call``, for functions of that name."""
     original = jit_lowering.lowering()
     calls = []
 
@@ -23,10 +28,10 @@ def seen(function, *args, **options):
 
     jit_lowering.set_lowering(hook)
     try:
-        jax.jit(function, **options)(*args)
+        call()
     finally:
         jit_lowering.set_lowering(original)
-    return calls[-1]
+    return [each for each in calls if name in (None, each[1]["name"])][-1]
 
 
 def test_lowering_is_looked_up_at_each_call():
@@ -114,3 +119,34 @@ def test_names_and_places():
     assert file == __file__
     line = inspect.getsourcelines(mine)[1]
     assert place == f"mine at {__file__}:{line}"
+
+
+def test_where_a_function_begins():
+    """``DebugInfo.func_lineno``: the line of its first decorator."""
+
+    @jax.jit
+    def function(x):
+        return x * 11
+
+    line = function.__wrapped__.__code__.co_firstlineno
+    (_, named, _) = seen(function.__wrapped__, X)
+    assert jit_lowering.written_at(named["jaxpr"]) == line
+    assert jit_lowering.written_in(named["jaxpr"])[0] == __file__
+
+
+def test_an_object_that_is_called_is_in_no_file():
+    class Function:
+        def __call__(self, x):
+            return x * 13
+
+    (_, named, _) = seen(Function(), X)
+    assert jit_lowering.written_at(named["jaxpr"]) is None
+    assert jit_lowering.written_in(named["jaxpr"])[0] is None
+    assert list(jit_lowering.argument_names(named["jaxpr"])) == ["x"]
+
+
+def test_a_piece_of_a_derivative_has_no_names():
+    function = jax.jit(lambda x: (x * x).sum())
+    (_, named, _) = seen_of(lambda: jax.grad(lambda x: function(x) * 2)(X), "<lambda>")
+    assert jit_lowering.argument_names(named["jaxpr"]) is None
+    assert jit_lowering.written_in(named["jaxpr"])[0] == __file__

@@ -37,6 +37,43 @@ def test_reshards_become_constraints():
     assert "return %0" in text
 
 
+@pytest.mark.parametrize(
+    ("op", "target"),
+    [
+        ('sdy.all_gather [{"x"}, {}] %a', "[{}, {}]"),
+        ('sdy.all_slice [{}, {"y"}] %a', '[{"x"}, {"y"}]'),
+        ('sdy.all_to_all [{"x"}: 0->1] %a', '[{}, {"x"}]'),
+        ("sdy.collective_permute %a", '[{"y"}, {}]'),
+        ('sdy.all_reduce {"y"} %a', '[{"x"}, {}]'),
+        ('sdy.reduce_scatter [{}, {"y"}] %a', '[{"x"}, {"y"}]'),
+    ],
+)
+def test_collectives_become_constraints(op: str, target: str):
+    """Of where they put their value: XLA takes none, and makes its own."""
+    text = prepared(collective(op, target))
+    assert f"%0 = sdy.sharding_constraint %arg0 <@mesh, {target}> : tensor<8x8xf32>" in text
+    assert "return %0" in text
+    assert "out_sharding" not in text
+
+
+def test_collectives_that_leave_a_partial_sum_go():
+    text = prepared(collective('sdy.sharded_to_unreduced [{"x"}, {}] %a', UNREDUCED))
+    assert "return %arg0" in text
+    assert "constraint" not in text
+
+
+UNREDUCED = '[{}, {}], unreduced={"x"}'
+
+
+def collective(op: str, target: str) -> str:
+    return f"""sdy.mesh @mesh = <["x"=2, "y"=2]>
+  func.func @main(%a: tensor<8x8xf32> {{sdy.sharding = #sdy.sharding<@mesh, [{{"x"}}, {{}}]>}})
+      -> tensor<8x8xf32> {{
+    %0 = {op} out_sharding=<@mesh, {target}> : tensor<8x8xf32>
+    return %0 : tensor<8x8xf32>
+  }}"""
+
+
 def test_shardings_of_control_flow_go_and_others_stay():
     text = prepared(
         f"""{MESH}

@@ -27,9 +27,11 @@ class Call:
 
     Attributes:
       parameters: what JAX gives it, by name.
+      function: what the user wrote, where a library's function stands in its place.
     """
 
     parameters: dict[str, Any]
+    function: Any = None
 
     @classmethod
     def of(cls, args: Sequence[Any], kwargs: dict[str, Any]) -> Call:
@@ -64,17 +66,37 @@ class Call:
     @property
     def place(self) -> str:
         """The function's name and where it is written, as JAX says it."""
-        return jit_lowering.written_in(self.jaxpr)[1]
+        code = getattr(self.function, "__code__", None)
+        if code is not None:
+            return f"{self.name} at {code.co_filename}:{code.co_firstlineno}"
+        file, place = jit_lowering.written_in(self.jaxpr)
+        return place if file is not None else ""
+
+    @property
+    def begins_at(self) -> tuple[str | None, int | None]:
+        """The file and the line where the function begins; ``None`` where JAX does not know."""
+        code = getattr(self.function, "__code__", None)
+        if code is not None:
+            return code.co_filename, code.co_firstlineno
+        return jit_lowering.written_in(self.jaxpr)[0], jit_lowering.written_at(self.jaxpr)
 
     @property
     def is_jaxs_own(self) -> bool:
-        """Whether it is a function of JAX's, or a piece of one that runs eagerly.
+        """Whether it is a function of JAX's, or nobody can tell what it is.
 
-        Their arguments have names like ``x`` and ``key``, which are not the user's.
+        Their arguments have names like ``x`` and ``key``, which are not the user's. An object that
+        is called is in no file, and has names for its arguments.
         """
         file, _ = jit_lowering.written_in(self.jaxpr)
-        names = jit_lowering.argument_names(self.jaxpr)
-        return file is None or file.startswith(_JAX) or names is None
+        return self.is_piece if file is None else file.startswith(_JAX)
+
+    @property
+    def is_piece(self) -> bool:
+        """Whether it is a part of a function, that JAX made for a derivative outside of a jit.
+
+        Nobody knows what its arguments are called.
+        """
+        return jit_lowering.argument_names(self.jaxpr) is None
 
     @property
     def is_of_shardpass_jit(self) -> bool:

@@ -24,20 +24,25 @@ policy of the same content.
 ``exempt``     what is left alone, and why
 ``adapters``   the user's names where ``flax.nnx.jit`` or ``equinox.filter_jit`` hide them
 ``arrivals``   arguments that lie elsewhere
+``local``      arguments of one process, where the mesh has devices of several
+``qualified``  what a function may be called
+``border``     where arguments and results lie behind a pipeline
 ``rewriting``  from the lowered program to the one with a plan
 ``memo``       plans that were made before
 ``report``     what was done
 ``lowered``    what is done with a call that JAX is about to lower
+``holding``    which policy holds
 ``block``      ``shardpass.plugin``
 ============== ====================================================================
 
-What stays beyond it: eager code and ``jax.grad`` outside of ``jax.jit``; threads that a block did
-not start in (:meth:`Plugin.enable` is for all threads); and arrays that a block has laid out stay
-where they are behind it.
+What stays beyond it: eager code; ``jax.grad`` outside of ``jax.jit``, for which JAX takes functions
+apart until nobody knows their arguments (the report names them); threads that a block did not start
+in (:meth:`Plugin.enable` is for all threads); and arrays that a block has laid out stay where they
+are behind it.
 """
 
 from shardpass.runtime.plugged.block import Plugin, plugin
 from shardpass.runtime.plugged.exempt import LeftAlone, Why
-from shardpass.runtime.plugged.report import Compiled, Place, PluginReport
+from shardpass.runtime.plugged.report import Compiled, Failed, Place, PluginReport
 
-__all__ = ["Compiled", "LeftAlone", "Place", "Plugin", "PluginReport", "Why", "plugin"]
+__all__ = ["Compiled", "Failed", "LeftAlone", "Place", "Plugin", "PluginReport", "Why", "plugin"]

@@ -14,9 +14,12 @@ JAX sees are not among those that come out, they stay, and the report says that 
 from __future__ import annotations
 
 import inspect
+import os
 import sys
+import weakref
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from types import FrameType
 from typing import Any, Final
 
 import jax
@@ -29,6 +32,10 @@ _NNX: Final = ".states["
 #: What ``nnx.jit(graph_updates=False)`` puts into names that are the user's otherwise.
 _NNX_STATE: Final = ".__state__"
 _EQUINOX: Final = ("dynamic_nodonate[", "dynamic_donate[")
+
+
+#: The user's functions that were looked up last, by their names.
+_latest: Final[weakref.WeakValueDictionary[str, Any]] = weakref.WeakValueDictionary()
 
 
 @dataclass(frozen=True)
@@ -65,6 +72,30 @@ class _Adapter:
     names: Callable[[Any, tuple[Any, ...], dict[str, Any]], Iterator[tuple[str, str]]]
 
 
+def written_by_user(call: Call) -> Call:
+    """``call`` with the user's function, where JAX sees one of a library's around it.
+
+    A piece of a derivative that runs backwards is called from nowhere in the library; the one that
+    runs forwards has been, just before.
+    """
+    file, _ = jit_lowering.written_in(call.jaxpr)
+    for adapter in _ADAPTERS:
+        library = sys.modules.get(adapter.module)
+        folder = os.path.dirname(getattr(library, "__file__", None) or "")
+        if library is None or file is None or not file.startswith(folder + os.sep):
+            continue
+        try:
+            frame = _frame_of(adapter)
+            if frame is not None:
+                function = inspect.unwrap(_instance(frame))
+                _latest[call.name] = function
+                return replace(call, function=function)
+        except Exception:  # As below.
+            return call
+        return replace(call, function=_latest.get(call.name)) if call.is_piece else call
+    return call
+
+
 def names_for(call: Call) -> Names:
     """The user's names for the arguments of ``call``, as far as they are hidden."""
     seen = jit_lowering.argument_names(call.jaxpr) or ()
@@ -83,18 +114,25 @@ def names_for(call: Call) -> Names:
 
 
 def _told(adapter: _Adapter) -> Iterator[tuple[str, str]]:
+    frame = _frame_of(adapter)
+    if frame is not None:
+        _, varargs, keywords, values = inspect.getargvalues(frame)
+        yield from adapter.names(_instance(frame), values[varargs or ""], values[keywords or ""])
+
+
+def _frame_of(adapter: _Adapter) -> FrameType | None:
+    """The innermost call of a method of an instance that takes any arguments."""
     kinds = adapter.kinds()
+    takes_any = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
     for frame in callers():
-        code = frame.f_code
-        first = code.co_varnames[0] if code.co_argcount else None
-        if first is None or not isinstance(frame.f_locals.get(first), kinds):
-            continue
-        arguments = inspect.getargvalues(frame)
-        if arguments.varargs is None or arguments.keywords is None:
-            continue
-        given, named = (arguments.locals[name] for name in (arguments.varargs, arguments.keywords))
-        yield from adapter.names(arguments.locals[first], given, named)
-        return
+        if frame.f_code.co_flags & takes_any == takes_any and isinstance(_instance(frame), kinds):
+            return frame
+    return None
+
+
+def _instance(frame: FrameType) -> Any:
+    code = frame.f_code
+    return frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
 
 
 def _by_parameter(

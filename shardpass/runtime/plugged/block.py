@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections.abc import Iterable
 from types import TracebackType
@@ -10,7 +9,7 @@ from typing import Any
 
 from shardpass.canon import MeshShape
 from shardpass.runtime.jitted.telling import warn
-from shardpass.runtime.lowering.hook import current
+from shardpass.runtime.plugged.holding import Held, hold_everywhere, release_everywhere
 from shardpass.runtime.plugged.lowered import install, uninstall
 from shardpass.runtime.plugged.report import PluginReport, Record
 from shardpass.runtime.plugged.wanted import Wanted, read, read_for_later
@@ -19,23 +18,20 @@ from shardpass.runtime.plugged.wanted import Wanted, read, read_for_later
 class Plugin:
     """Plugin mode with one policy, off until it is entered or enabled.
 
-    It can be entered again, also inside itself and inside others: the innermost policy holds.
+    It can be entered again, also inside itself and inside others: the innermost policy holds, and
+    goes on to hold where blocks around it end first.
     """
 
     def __init__(self, wanted: Wanted, *, print_report: bool) -> None:
         self._wanted = wanted
         self._print_report = print_report
-        self._record = Record(wanted.shape.describe())
-        self._entered: list[contextlib.ExitStack] = []
-        self._before: list[Wanted | None] = []
+        self._record = Record(wanted.shape.describe(), wanted.unused_names)
+        self._entered: list[Held] = []
 
     def __enter__(self) -> Plugin:
         """Switch it on in this thread, until the end of the block."""
-        with contextlib.ExitStack() as stack:
-            install(self._wanted, self._record)
-            stack.callback(uninstall, self._wanted, self._record)
-            stack.enter_context(current(self._wanted))
-            self._entered.append(stack.pop_all())
+        install(self._wanted, self._record)
+        self._entered.append(Held.begin(self._wanted))
         return self
 
     def __exit__(
@@ -45,7 +41,8 @@ class Plugin:
         trace: TracebackType | None,
     ) -> None:
         """Leave everything as it was before the block."""
-        self._entered.pop().close()
+        self._entered.pop().end()
+        uninstall(self._wanted, self._record)
         self._end(failed=error is not None)
 
     def enable(self) -> None:
@@ -54,12 +51,11 @@ class Plugin:
         Blocks that threads have entered hold there.
         """
         install(self._wanted, self._record)
-        self._before.append(current.get_global())
-        current.set_global(self._wanted)
+        hold_everywhere(self._wanted)
 
     def disable(self) -> None:
         """Undo the last :meth:`enable`."""
-        current.set_global(self._before.pop())
+        release_everywhere(self._wanted)
         uninstall(self._wanted, self._record)
         self._end(failed=False)
 

@@ -31,6 +31,7 @@ class Why(enum.Enum):
 
     ASKED = "asked for by name"
     JAX = "JAX's own, or run eagerly"
+    PIECE = "a piece of a derivative taken outside of jax.jit"
     SHARDPASS_JIT = "a function of shardpass.jit, with a plan of its own"
     PLATFORMS = "lowered for several platforms at once"
     GSPMD = "lowered for GSPMD: jax_use_shardy_partitioner is off"
@@ -61,17 +62,21 @@ class LeftAlone:
     @property
     def is_worth_a_warning(self) -> bool:
         """Whether the user may have expected a plan."""
-        return self.why in (Why.DEVICES, Why.MEMORY, Why.REFUSED, Why.DYNAMIC, Why.STATE)
+        expected = (Why.PIECE, Why.DEVICES, Why.MEMORY, Why.REFUSED, Why.DYNAMIC, Why.STATE)
+        return self.why in expected
 
     def warning(self) -> str:
         """What to say of it."""
         detail = f" ({self.detail})" if self.detail else ""
+        help = f'leave_alone=["{self.name}"] says that this is as wanted'
+        if self.why is Why.PIECE:
+            help = f"take the gradient under jax.jit: jax.jit(jax.grad(...)); {help}"
         return str(
             Diagnostic(
                 Severity.WARNING,
                 "left-alone",
                 f"{self.place or self.name} is compiled without a plan: {self.why.value}{detail}",
-                help=f'leave_alone=["{self.name}"] says that this is as wanted',
+                help=help,
             )
         )
 
@@ -84,12 +89,17 @@ def exemption(call: Call, wanted: Wanted) -> LeftAlone | None:
 
 
 def _reasons(call: Call, wanted: Wanted) -> Iterator[tuple[Why, str]]:
+    is_asked_for = wanted.leaves_alone(call)
     if call.is_jaxs_own:
         yield Why.JAX, ""
     if call.is_of_shardpass_jit:
+        wanted.planned_elsewhere.add(call.place)
+    if call.place in wanted.planned_elsewhere and (call.is_of_shardpass_jit or call.is_piece):
         yield Why.SHARDPASS_JIT, ""
-    if wanted.leaves_alone(call.name):
+    if is_asked_for:
         yield Why.ASKED, ""
+    if call.is_piece:
+        yield Why.PIECE, ""
     platforms = call.parameters["lowering_platforms"]
     if platforms is not None and len(platforms) > 1:
         yield Why.PLATFORMS, ", ".join(platforms)
@@ -99,6 +109,8 @@ def _reasons(call: Call, wanted: Wanted) -> Iterator[tuple[Why, str]]:
     for what, sharding in _bindings(call):
         if fault := _elsewhere(sharding, order):
             yield Why.DEVICES, f"{what} {fault}"
+    if fault := _on_different_devices(call):
+        yield Why.DEVICES, fault
     context = call.parameters["ctx_mesh"]
     is_set = isinstance(context, jax.sharding.Mesh) and not context.empty
     if is_set and (fault := _differs(tuple(np.ravel(context.devices)), order)):
@@ -123,6 +135,30 @@ def _bindings(call: Call) -> Iterator[tuple[str, Any]]:
         yield _called(call, place), argument.sharding
 
 
+def _on_different_devices(call: Call) -> str:
+    """Which arguments are bound to single devices that are not the same: JAX takes no such two."""
+    first: tuple[int, Any] | None = None
+    for place in on_one_device(call):
+        (device,) = call.arguments[place].sharding.device_set
+        if first is None:
+            first = place, device
+        elif device != first[1]:
+            return (
+                f"{_called(call, first[0])} is on device {first[1].id}, and "
+                f"{_called(call, place)} on device {device.id}"
+            )
+    return ""
+
+
+def on_one_device(call: Call) -> list[int]:
+    """The places of arguments that are bound to a single device, by nobody's word but their own."""
+    return [
+        place
+        for place, argument in enumerate(call.arguments)
+        if not call.explicit(place) and is_bound(argument) and is_on_one_device(argument.sharding)
+    ]
+
+
 def is_bound(argument: Any) -> bool:
     """Whether an argument lies on devices that it may not be moved from without a word."""
     sharding = argument.sharding
@@ -132,7 +168,9 @@ def is_bound(argument: Any) -> bool:
 
 
 def is_on_one_device(sharding: jax.sharding.Sharding) -> bool:
-    """Whether it is for a single device."""
+    """Whether it is for a single device, and which one is known."""
+    if isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, AbstractMesh):
+        return False
     return sharding.num_devices == 1
 
 

@@ -14,11 +14,12 @@ from shardpass.runtime.jitted.axis_types import with_auto_axes
 from shardpass.runtime.jitted.telling import warn
 from shardpass.runtime.lowering import hook
 from shardpass.runtime.lowering.calls import Call
-from shardpass.runtime.plugged.adapters import names_for
+from shardpass.runtime.plugged.adapters import names_for, written_by_user
 from shardpass.runtime.plugged.exempt import LeftAlone, Why, exemption
+from shardpass.runtime.plugged.local import refuse_local
 from shardpass.runtime.plugged.memo import Memo
 from shardpass.runtime.plugged.report import Record
-from shardpass.runtime.plugged.rewriting import arrivals, opened, with_plan
+from shardpass.runtime.plugged.rewriting import arrivals, brought, opened, with_plan
 from shardpass.runtime.plugged.wanted import Wanted
 
 _lock: Final = threading.Lock()
@@ -50,17 +51,21 @@ def uninstall(wanted: Wanted, record: Record) -> None:
 
 @hook.handles(Wanted)
 def _lowered(original: jit_lowering.Lowering, call: Call, wanted: Wanted) -> Any:
+    call = written_by_user(call)
+    records = _records.get(wanted, ())
     try:
         outcome = exemption(call, wanted) or _planned(original, call, wanted)
     except ShardingError as error:
         error.add_note(f"plugin mode was compiling {call.place or call.name}")
+        for record in records:
+            record.failed(call, error)
         raise
     if not isinstance(outcome, LeftAlone):
         return outcome
-    program = original(**call.parameters)
-    for record in _records.get(wanted, ()):
-        if record.leave_alone(outcome) and outcome.is_worth_a_warning:
-            warn(outcome.warning())
+    news = [record.leave_alone(outcome) for record in records]
+    program = original(**call.parameters)  # Which may refuse it, in words that come first.
+    if any(news) and outcome.is_worth_a_warning:
+        warn(outcome.warning())
     return program
 
 
@@ -79,19 +84,25 @@ def _planned(original: jit_lowering.Lowering, call: Call, wanted: Wanted) -> Any
     arrive = arrivals(call, program)
     found = _memo.find(program, (wanted, arrive))
     if found is None:
-        names = names_for(call)
-        found = with_plan(program, call, policy, arrive, names.by_raw)
+        found = with_plan(program, call, policy, arrive, names_for(call).by_raw)
         if policy.is_built_in and found.says_nothing and not any(arrive):
             for record in _records.get(wanted, ()):
                 record.looked_at(found.diagnostics)
             found = LeftAlone(call.name, call.place, Why.NOTHING)
         else:
             found = _memo.shared(found)
-            for record in _records.get(wanted, ()):
-                for told in record.compiled(call, found, names):
-                    warn(str(told))
         _memo.keep(program, (wanted, arrive), found)
-    return found if isinstance(found, LeftAlone) else found.program
+    if isinstance(found, LeftAlone):
+        return found
+    refuse_local(call, found)
+    told = (wanted, arrive, alone := frozenset(brought(call, program)))
+    if _memo.find(program, told) is None:
+        _memo.keep(program, told, found)
+        names = names_for(call)
+        for record in _records.get(wanted, ()):
+            for diagnostic in record.compiled(call, found, names, alone):
+                warn(str(diagnostic))
+    return found.program
 
 
 def _unplannable(program: Any) -> Why | None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from jax.sharding import NamedSharding
 
-from shardpass.diagnostics import Diagnostic, Severity
+from shardpass.diagnostics import Diagnostic, Severity, ShardingError
 from shardpass.mlir import EntryValue
 from shardpass.runtime.jitted.policy import spec_text
 from shardpass.runtime.lowering.calls import Call
@@ -66,6 +66,21 @@ class Compiled:
 
 
 @dataclass(frozen=True)
+class Failed:
+    """A function that could not be compiled with a plan, of which its caller was told.
+
+    Attributes:
+      name: the function's.
+      place: where it is written.
+      message: what is wrong with it.
+    """
+
+    name: str
+    place: str
+    message: str
+
+
+@dataclass(frozen=True)
 class PluginReport:
     """What a block has done so far.
 
@@ -74,20 +89,24 @@ class PluginReport:
       compiled: functions that were compiled with a plan. One that was compiled before, under a
         policy of the same content, is called without the block's hearing of it.
       left_alone: functions that were not, and how often each was lowered.
+      failed: functions that raised an error instead, and how often each did.
       unused_rules: rules that matched nothing in any function that was looked at.
+      unused_names: names to leave alone that no function had.
       diagnostics: what else the passes said.
     """
 
     mesh: str
     compiled: tuple[Compiled, ...]
     left_alone: tuple[tuple[LeftAlone, int], ...]
+    failed: tuple[tuple[Failed, int], ...]
     unused_rules: tuple[str, ...]
+    unused_names: tuple[str, ...]
     diagnostics: tuple[Diagnostic, ...]
 
     @property
     def warnings(self) -> tuple[Diagnostic, ...]:
-        """What to say when all is done: rules that had no use."""
-        return tuple(
+        """What to say when all is done: rules and names that had no use."""
+        rules = [
             Diagnostic(
                 Severity.WARNING,
                 "unused-rule",
@@ -95,7 +114,18 @@ class PluginReport:
                 help="the report shows the paths that there were",
             )
             for rule in self.unused_rules
-        )
+        ]
+        names = [
+            Diagnostic(
+                Severity.WARNING,
+                "unused-name",
+                f'no function that JAX compiled is called "{name}", which was to be left alone',
+                help="give the name of a function under jax.jit, a method's with its class "
+                "(Trainer.step), or a regex for the whole of it; the report shows the functions",
+            )
+            for name in self.unused_names
+        ]
+        return (*rules, *names)
 
     def to_json(self) -> dict[str, Any]:
         """The same as values that JSON has."""
@@ -112,7 +142,9 @@ class PluginReport:
                 }
                 for each, times in self.left_alone
             ],
+            "failed": [{**asdict(each), "times": times} for each, times in self.failed],
             "unused_rules": list(self.unused_rules),
+            "unused_names": list(self.unused_names),
             "diagnostics": [str(each) for each in self.diagnostics],
         }
 
@@ -130,27 +162,39 @@ class PluginReport:
             count = sum(1 for each, _ in self.left_alone if each.why is why)
             if count:
                 lines.append(f"  and {count}: {why.value}")
+        if self.failed:
+            lines.append(f"not compiled: {_number(self.failed, 'function')}")
+            lines += [f"  {each.place or each.name}: {each.message}" for each, _ in self.failed]
         lines += [f"no function has what this speaks of: {rule}" for rule in self.unused_rules]
+        lines += [f"no function to leave alone has this name: {name}" for name in self.unused_names]
         return "\n".join(lines)
 
 
 class Record:
     """A report in the making; several threads may compile at once."""
 
-    def __init__(self, mesh: str) -> None:
+    def __init__(self, mesh: str, names: Mapping[str, None]) -> None:
+        """Begin one, where ``names`` are those to leave alone that no function has had yet."""
         self._mesh = mesh
+        self._names = names
         self._lock = threading.Lock()
         self._compiled: dict[Compiled, int] = {}
         self._left_alone: Counter[LeftAlone] = Counter()
+        self._failed: Counter[Failed] = Counter()
         self._unused: dict[str, None] | None = None
         self._diagnostics: dict[Diagnostic, None] = {}
 
-    def compiled(self, call: Call, planned: Planned, names: Names) -> list[Diagnostic]:
-        """Note a plan, and give back what is new in what the passes said."""
+    def compiled(
+        self, call: Call, planned: Planned, names: Names, brought: frozenset[int]
+    ) -> list[Diagnostic]:
+        """Note a plan, and give back what is new in what the passes said.
+
+        ``brought`` are the places of arguments that JAX brings to the mesh from one device.
+        """
         row = Compiled(
             call.name,
             call.place,
-            _places(planned.arguments, planned.places, planned.moved),
+            _places(planned.arguments, planned.places, planned.moved | brought),
             _places(planned.results, planned.result_places, frozenset()),
             names.source,
             names.hidden,
@@ -169,6 +213,11 @@ class Record:
             self._left_alone[outcome] += 1
             return self._left_alone[outcome] == 1
 
+    def failed(self, call: Call, error: ShardingError) -> None:
+        """Note a function whose plan is at fault."""
+        with self._lock:
+            self._failed[Failed(call.name, call.place, str(error.diagnostic.message))] += 1
+
     def looked_at(self, diagnostics: Iterable[Diagnostic]) -> None:
         """Note what the passes said of a function that came to nothing."""
         with self._lock:
@@ -180,6 +229,12 @@ class Record:
             unused = {rule: None for rule in self._unused if rule in unused}
         self._unused = unused
 
+    @property
+    def _heard_of_any(self) -> bool:
+        """Whether there was a function of the user's at all."""
+        theirs = any(each.why is not Why.JAX for each in self._left_alone)
+        return theirs or bool(self._compiled or self._failed)
+
     def report(self) -> PluginReport:
         """The report so far."""
         with self._lock:
@@ -187,7 +242,9 @@ class Record:
                 self._mesh,
                 tuple(replace(row, times=times) for row, times in self._compiled.items()),
                 tuple(self._left_alone.items()),
+                tuple(self._failed.items()),
                 tuple(self._unused or ()),
+                tuple(self._names) if self._heard_of_any else (),
                 tuple(self._diagnostics),
             )
 

@@ -6,13 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import jax
-import numpy as np
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
-from jax.sharding import AxisType, PartitionSpec
+from jax.sharding import PartitionSpec
 
-from shardpass.canon import MeshShape, TensorSharding
+from shardpass.canon import TensorSharding
 from shardpass.compat import jit_lowering
 from shardpass.diagnostics import Diagnostic, Severity, ShardingError
 from shardpass.mlir import (
@@ -24,6 +22,7 @@ from shardpass.mlir import (
     argument_attributes,
     collect,
     load,
+    meshes_of,
     prepare_for_xla,
     result_attributes,
     set_argument_attributes,
@@ -33,10 +32,11 @@ from shardpass.mlir import (
 from shardpass.passes import run_pipeline
 from shardpass.passes.propagate import Propagate
 from shardpass.runtime.jitted.axis_types import said_by
-from shardpass.runtime.jitted.planning import Placed, Reader
+from shardpass.runtime.jitted.planning import Placed
 from shardpass.runtime.jitted.policy import Policy, spec_text
 from shardpass.runtime.lowering.binding import with_bindings
 from shardpass.runtime.lowering.calls import Call
+from shardpass.runtime.lowering.notation import refuse_gspmd
 from shardpass.runtime.plugged.arrivals import (
     Moved,
     is_cut,
@@ -45,7 +45,8 @@ from shardpass.runtime.plugged.arrivals import (
     move_inside,
     with_arrivals,
 )
-from shardpass.runtime.plugged.exempt import is_bound, is_on_one_device
+from shardpass.runtime.plugged.border import Border
+from shardpass.runtime.plugged.exempt import is_bound, is_on_one_device, on_one_device
 
 _SETTLE = "change the rule, or reshard the value, or place it on a mesh of Auto axes"
 
@@ -109,6 +110,16 @@ def arrivals(call: Call, program: Any) -> tuple[Any, ...]:
     return tuple(found)
 
 
+def brought(call: Call, program: Any) -> list[int]:
+    """The places among a program's arguments of those that come from a single device.
+
+    JAX brings them to the mesh at each call.
+    """
+    alone = set(on_one_device(call))
+    kept, constants = kept_places(program)
+    return [index for index, place in enumerate(kept, constants) if place in alone]
+
+
 def kept_places(program: Any) -> tuple[list[int], int]:
     """Which of a function's arguments its program takes, and how many constants stand in front."""
     constants = len(program.const_args)
@@ -134,12 +145,15 @@ def with_plan(
 
     Raises:
       ShardingError: what the pipeline reports; ``rule-conflict`` for a rule that contradicts a
-        type; ``not-supported`` for a pipeline that changes what the function takes or gives.
+        type; ``not-supported`` for a pipeline that changes what the function takes or gives;
+        ``bad-pipeline`` for one that ends in GSPMD's notation, ``mesh-mismatch`` for one that ends
+        on a mesh of its own.
     """
     compiling = jit_lowering.compile_arguments(program)
     module = load(jit_lowering.module_of(program)).clone()
     _rename(module, names)
     signature = module.main.type
+    meshes = meshes_of(module.root).values()
     holds = _types_hold(module)
     if not holds:
         _drop_types(module, call)
@@ -163,12 +177,14 @@ def with_plan(
             help="a pipeline for plugin mode may rewrite what a function does, not what it takes "
             "and gives",
         )
+    refuse_gspmd(module)
     arguments, results = module.arguments, module.results
     _refuse_conflicts(diagnostics, call, arguments, kept, constants)
     shardings = Shardings(module.root)
     for place in _kept(shardings, argument_attributes(main), layouts):
         settled[place] = settled[place] or arrive[place]
-    reader = _Border(policy, shardings)
+    known = {*meshes, *(layout.mesh for layout in layouts.values())}
+    reader = Border(policy, shardings, known)
     found = reader.boundary(arguments, argument_attributes(main), settled, ranks)
     places = _closed(found, arrive, policy)
     result_places = reader.boundary(results, result_attributes(main), results_given, result_ranks)
@@ -209,58 +225,6 @@ def _kept(
             same = planned.mesh == layout.mesh and planned.dims[: layout.rank] == layout.dims
             found += [place] if same else []
     return found
-
-
-class _Border:
-    """Reads the layouts of arguments and results, on whatever mesh of the devices they lie.
-
-    Code that nobody edits has meshes of its own, and propagation carries their axes on.
-    """
-
-    def __init__(self, policy: Policy, shardings: Shardings) -> None:
-        self._policy = policy
-        self._shardings = shardings
-        self._readers: dict[MeshShape, Reader] = {}
-
-    @property
-    def diagnostics(self) -> list[Diagnostic]:
-        """What could not be read as it is."""
-        return [one for reader in self._readers.values() for one in reader.diagnostics]
-
-    def boundary(
-        self,
-        values: Sequence[EntryValue],
-        attributes: Sequence[ir.DictAttr],
-        given: Sequence[Placed],
-        ranks: Sequence[int],
-    ) -> tuple[Placed, ...]:
-        """As that of :class:`Reader`."""
-        found: list[Placed] = []
-        for value, entries, own, rank in zip(values, attributes, given, ranks, strict=True):
-            reader = self._reader(entries)
-            found += reader.boundary([value], [entries], [own], [rank])
-        return tuple(found)
-
-    def _reader(self, entries: ir.DictAttr) -> Reader:
-        mesh = self._policy.shape
-        if SDY_SHARDING in entries:
-            mesh = self._shardings.read(entries[SDY_SHARDING]).mesh
-        found = self._readers.get(mesh)
-        if found is None:
-            policy = self._policy_on(mesh)
-            found = self._readers[mesh] = Reader(policy, self._shardings, with_types=False)
-        return found
-
-    def _policy_on(self, mesh: MeshShape) -> Policy:
-        if mesh.axes == self._policy.shape.axes or mesh.size != self._policy.shape.size:
-            return self._policy
-        held = self._policy.mesh
-        assert isinstance(held, jax.sharding.Mesh)
-        devices = np.ravel(held.devices)
-        ordered = devices if mesh.device_ids is None else devices[list(mesh.device_ids)]
-        kinds = (AxisType.Auto,) * len(mesh.axes)
-        other = jax.sharding.Mesh(ordered.reshape(mesh.sizes), mesh.names, kinds)
-        return replace(self._policy, mesh=other)
 
 
 def _rename(module: Module, names: Mapping[str, str]) -> None:

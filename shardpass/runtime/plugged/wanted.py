@@ -22,6 +22,8 @@ from shardpass.diagnostics import ShardingError
 from shardpass.partition_rules import PartitionRules
 from shardpass.passes import build
 from shardpass.runtime.jitted.policy import Policy
+from shardpass.runtime.lowering.calls import Call
+from shardpass.runtime.plugged.qualified import names_of
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,9 @@ class Wanted:
     Attributes:
       shape: the names and sizes of the mesh's axes.
       leave_alone: as in :class:`Content`.
+      unused_names: those of ``leave_alone`` that no function has had so far. It is asked when it is
+        lowered, which JAX does once for all blocks of one content.
+      planned_elsewhere: functions of ``shardpass.jit``, by their places.
     """
 
     _known: Final[weakref.WeakValueDictionary[Content, Wanted]] = weakref.WeakValueDictionary()
@@ -53,6 +58,8 @@ class Wanted:
         """Take a policy that may not be there yet: ``policy`` is called once, when it is needed."""
         self.shape = shape
         self.leave_alone = [re.compile(pattern) for pattern in leave_alone]
+        self.unused_names = {pattern.pattern: None for pattern in self.leave_alone}
+        self.planned_elsewhere: set[str] = set()
         self._make = policy
 
     @functools.cached_property
@@ -81,9 +88,15 @@ class Wanted:
         assert isinstance(self.policy.mesh, jax.sharding.Mesh)
         return self.policy.mesh
 
-    def leaves_alone(self, name: str) -> bool:
-        """Whether the user wants the function of that name left alone."""
-        return any(pattern.fullmatch(name) for pattern in self.leave_alone)
+    def leaves_alone(self, call: Call) -> bool:
+        """Whether the user wants the function of ``call`` left alone."""
+        if not self.leave_alone:
+            return False
+        names = names_of(call)
+        found = [p.pattern for p in self.leave_alone if any(map(p.fullmatch, names))]
+        for pattern in found:
+            self.unused_names.pop(pattern, None)
+        return bool(found)
 
 
 def read(mesh: Any, rules: Any, pipeline: Any, leave_alone: Any) -> Wanted:
