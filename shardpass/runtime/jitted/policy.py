@@ -218,8 +218,8 @@ def _respelt(sharding: jax.sharding.Sharding, policy: Policy, where: str) -> Nam
     kind = named.memory_kind
     if not (policy.has_devices or _is_abstract(sharding)):
         # What is the usual memory of a device here may not be that of those it is compiled for.
-        usual = device_assignment(sharding)[0].default_memory().kind
-        kind = None if kind == usual else kind
+        device: Any = device_assignment(sharding)[0]
+        kind = None if kind == device.default_memory().kind else kind
     return NamedSharding(with_auto_axes(policy.mesh), spec, memory_kind=kind)
 
 
