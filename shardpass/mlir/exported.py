@@ -108,8 +108,8 @@ class Container:
         before = self.exported
         root = program.operation
         present_as_main(root)
-        prepare_for_xla(root)
         self._refuse_collectives(root)
+        prepare_for_xla(root)
         function = entry_function(root)
         kept = before.module_kept_var_idx
         # In front there may be the index of a platform, and a token for each ordered effect.
