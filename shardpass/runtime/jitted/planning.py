@@ -14,7 +14,6 @@ from jax.sharding import NamedSharding, PartitionSpec
 from shardpass.canon import TensorSharding
 from shardpass.diagnostics import Diagnostic, Severity, ShardingError
 from shardpass.mlir import (
-    MHLO_SHARDING,
     SDY_SHARDING,
     EntryValue,
     Module,
@@ -37,6 +36,7 @@ from shardpass.runtime.jitted.decisions import (
 from shardpass.runtime.jitted.policy import Policy, spec_text
 from shardpass.runtime.jitted.rewrites import watched
 from shardpass.runtime.lowering.binding import with_bindings
+from shardpass.runtime.lowering.notation import refuse_gspmd
 from shardpass.sharding.partition_spec import axes_of
 
 #: A program as JAX lowers it, with the user's names for its arguments.
@@ -219,13 +219,7 @@ def _check_arguments(module: Module) -> None:
             "the function has ordered effects, which JAX has on one device alone",
             help="leave out ordered=True of its prints and callbacks",
         )
-    main = module.main
-    if any(MHLO_SHARDING in e for e in (*argument_attributes(main), *result_attributes(main))):
-        raise ShardingError(
-            "bad-pipeline",
-            "the pipeline ends in GSPMD's notation, and a plan is read in Shardy's",
-            help='leave out sp-export-mhlo; as_text(notation="mhlo") shows what it would say',
-        )
+    refuse_gspmd(module)
 
 
 def settled_types(
