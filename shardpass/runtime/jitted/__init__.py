@@ -30,6 +30,9 @@ because the same arguments arrived on the mesh.
 ``signature``  static and donated arguments, by number and by name
 ``planning``   from a traced function to its plan
 ``decisions``  what a plan decides about values inside, back in the program
+``told``       what a ``jax.jit`` is told of a plan
+``tracing``    what ``jax.jit`` traces in the place of the user's function
+``leaves``     values and shardings, leaf by leaf
 ``rewrites``   which passes do more than that
 ``rewritten``  programs that they are heeded in
 ``axis_types`` what of a layout is in the types of values, on ``Explicit`` axes

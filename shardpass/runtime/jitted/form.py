@@ -19,7 +19,8 @@ from shardpass.runtime.jitted.placing import Misplaced, misplaced
 from shardpass.runtime.jitted.rewritten import Rewriting
 from shardpass.runtime.jitted.settings import Settings
 from shardpass.runtime.jitted.signature import Arrangement, by_position
-from shardpass.runtime.jitted.tracing import AnotherBoundaryError, Told, Tracing
+from shardpass.runtime.jitted.told import AnotherBoundaryError, Told
+from shardpass.runtime.jitted.tracing import Tracing
 
 #: The plan for the arguments at hand differs from a program's, then from that plan's, ...
 _MOST_CHANGES: Final = 6

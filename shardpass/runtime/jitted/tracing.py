@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 from jax.extend.core import jaxpr_as_fun
@@ -23,11 +22,16 @@ from shardpass.runtime.jitted.axis_types import (
     is_set,
     manual_axes,
     open_context,
-    open_sharding,
     opened,
-    resharded,
-    typed,
     typed_on,
+)
+from shardpass.runtime.jitted.leaves import (
+    at_places,
+    broadcast,
+    placed_at,
+    shape_of,
+    some_value,
+    with_types,
 )
 from shardpass.runtime.jitted.planning import (
     Boundary,
@@ -37,8 +41,9 @@ from shardpass.runtime.jitted.planning import (
     derive,
     settled_types,
 )
-from shardpass.runtime.jitted.policy import current_policy, is_sharding_leaf
+from shardpass.runtime.jitted.policy import current_policy
 from shardpass.runtime.jitted.settings import Settings
+from shardpass.runtime.jitted.told import Told, expect
 
 _NO_MESH: Final = jax.sharding.AbstractMesh((), ())
 
@@ -49,46 +54,6 @@ _NO_TYPES: Final = "ShardingTypeError"
 #: In the error of an exported function's call that is lowered for another number of devices.
 _FOR_DEVICES: Final = "was exported for"
 _OF_STATE: Final = ("ReadEffect", "WriteEffect", "AccumEffect")
-
-#: Stands for ``None`` among shardings.
-_OPEN: Final = object()
-
-
-@dataclass(frozen=True)
-class Told:
-    """What a ``jax.jit`` knows of the plan.
-
-    Attributes:
-      boundary: its shardings; all of them are open before there is a plan.
-      loose: arguments, leaf by leaf, that it takes wherever they lie.
-      rewritten: whether its module goes through the pipeline.
-    """
-
-    boundary: Boundary = field(default_factory=Boundary)
-    loose: frozenset[int] = frozenset()
-    rewritten: bool = False
-
-    @property
-    def arguments(self) -> tuple[Placed, ...]:
-        """Its shardings for the arguments."""
-        places = enumerate(self.boundary.arguments)
-        return tuple(None if n in self.loose else place for n, place in places)
-
-
-class AnotherBoundaryError(ValueError):
-    """In the middle of a trace: these arguments are for another ``jax.jit``.
-
-    Attributes:
-      plan: what that one is to be told of; ``None`` for the one that is told nothing.
-      trees: of the arguments and results.
-      rewritten: whether its module is to go through the pipeline.
-    """
-
-    def __init__(self, plan: Plan | None, trees: Any = None, *, rewritten: bool = False) -> None:
-        super().__init__()
-        self.plan = plan
-        self.trees = trees
-        self.rewritten = rewritten
 
 
 class Tracing:
@@ -110,7 +75,7 @@ class Tracing:
             arg
             if place in self._static
             else jax.tree.map(
-                lambda leaf: _shape(leaf, typed_on(leaf, self._settings.policy.mesh)), arg
+                lambda leaf: shape_of(leaf, typed_on(leaf, self._settings.policy.mesh)), arg
             )
             for place, arg in enumerate(args)
         )
@@ -129,7 +94,7 @@ class Tracing:
         if _is_eager(leaves):
             return self._called(args, leaves)
         if manual := manual_axes(self._settings.policy.mesh):
-            _expect(told, None)
+            expect(told, None)
             return self._in_manual_computation(args, leaves, manual)
         fixed = self._fixed(args)
         self._check(fixed, args, leaves)
@@ -143,14 +108,14 @@ class Tracing:
                 if traced is None:
                     traced = self._traced(self._planner, args, leaves, fixed)
                 if not _is_closed(traced, len(leaves)):
-                    _expect(told, None)
+                    expect(told, None)
                     return self._by_rules_alone(args, leaves)
                 plan = self._plan(traced, args, leaves, fixed, types, is_nested=is_nested)
             if not types and is_set(self._settings.policy.mesh):
                 # Around it, values on twins of the mesh that have no types are met with errors.
                 plan = plan.with_typed_results(self._settings.policy)
             if is_nested or self._settings.is_inside:
-                _expect(told, None)
+                expect(told, None)
                 untold = plan.boundary
                 if is_nested:
                     self._say_that_nothing_is_run()
@@ -158,11 +123,11 @@ class Tracing:
                     self._settings.tell(plan)
             else:
                 rewritten = bool(plan.rewriting) and self._settings.rewrites
-                _expect(told, plan, (in_tree, traced.out_tree), rewritten=rewritten)
-                untold = _at(plan.boundary, told.loose)
+                expect(told, plan, (in_tree, traced.out_tree), rewritten=rewritten)
+                untold = at_places(plan.boundary, told.loose)
             if types:
                 program = plan.as_traced if told.rewritten else plan.program
-                results = jaxpr_as_fun(program)(*_with_types(leaves, types))
+                results = jaxpr_as_fun(program)(*with_types(leaves, types))
             else:
                 called = self._program(plan, told, untold)
                 results = opened(called, leaves, plan.boundary.results)
@@ -196,10 +161,10 @@ class Tracing:
         It reads values of that trace, or the axes that it maps over, so that no module can be made
         of it alone. Rules hold as constraints.
         """
-        placed = _constrained(leaves, self._by_rules(args, leaves).boundary.arguments)
+        placed = placed_at(leaves, self._by_rules(args, leaves).boundary.arguments)
         results, tree = jax.tree.flatten(self._called(args, placed))
         places = self._by_rules(args, leaves, jax.tree.unflatten(tree, results)).boundary.results
-        return jax.tree.unflatten(tree, _constrained(results, places))
+        return jax.tree.unflatten(tree, placed_at(results, places))
 
     def _in_manual_computation(
         self, args: tuple[Any, ...], leaves: Sequence[Any], manual: frozenset[str]
@@ -234,7 +199,7 @@ class Tracing:
 
     def _by_rules(self, args: tuple[Any, ...], leaves: Sequence[Any], results: Any = ()) -> Plan:
         """What the rules alone say of the arguments, and of ``results``."""
-        shapes = jax.tree.map(lambda leaf: _shape(leaf, None), results)
+        shapes = jax.tree.map(lambda leaf: shape_of(leaf, None), results)
         with jax.sharding.use_abstract_mesh(_NO_MESH):
             traced = self._traced(self._nothing(shapes), args, leaves, [None] * len(leaves))
             given = Given(Boundary((None,) * len(leaves), (None,) * len(jax.tree.leaves(shapes))))
@@ -250,7 +215,7 @@ class Tracing:
         *,
         is_nested: bool,
     ) -> Plan:
-        results = _broadcast(self._settings.out_shardings, traced.out_info, "out_shardings")
+        results = broadcast(self._settings.out_shardings, traced.out_info, "out_shardings")
 
         def relower(program: Any) -> Any:
             return self._relowered(program, traced, args, types or fixed)
@@ -287,10 +252,10 @@ class Tracing:
         name = getattr(self._settings.function, "__name__", "function")
 
         def program(*leaves: Any) -> list[Any]:
-            placed = _constrained(leaves, untold.arguments)
+            placed = placed_at(leaves, untold.arguments)
             if told.rewritten:  # Passes of the user's may look for ops where he wrote them.
-                return _constrained(jaxpr_as_fun(plan.as_traced)(*placed), untold.results)
-            return _constrained(call_program(plan.program, placed, name), untold.results)
+                return placed_at(jaxpr_as_fun(plan.as_traced)(*placed), untold.results)
+            return placed_at(call_program(plan.program, placed, name), untold.results)
 
         return program
 
@@ -301,7 +266,7 @@ class Tracing:
         leaves: Sequence[Any],
         places: Sequence[Placed],
     ) -> Any:
-        shapes = iter([_shape(leaf, place) for leaf, place in zip(leaves, places, strict=True)])
+        shapes = iter([shape_of(leaf, place) for leaf, place in zip(leaves, places, strict=True)])
         given = [
             arg if place in self._static else jax.tree.map(lambda _: next(shapes), arg)
             for place, arg in enumerate(args)
@@ -324,7 +289,7 @@ class Tracing:
 
         @functools.wraps(self._settings.function)
         def nothing(*_args: Any, **_kwargs: Any) -> Any:
-            return jax.tree.map(_some, results)
+            return jax.tree.map(some_value, results)
 
         return self._tracing(nothing)
 
@@ -356,7 +321,7 @@ class Tracing:
     def _fixed(self, args: tuple[Any, ...]) -> tuple[Placed, ...]:
         """What the user has fixed, for each leaf of the dynamic arguments."""
         by_place = self.dynamic(args[: self._count])
-        fixed = _broadcast(self._settings.in_shardings, by_place, "in_shardings")
+        fixed = broadcast(self._settings.in_shardings, by_place, "in_shardings")
         others = len(jax.tree.leaves(self.dynamic(args))) - len(fixed)
         return fixed + (None,) * others
 
@@ -432,71 +397,3 @@ def _is_closed(traced: Any, count: int) -> bool:
     if len(program.in_avals) != count or any(isinstance(c, Tracer) for c in program.consts):
         return False
     return not any(type(effect).__name__ in _OF_THE_OUTSIDE for effect in program.effects)
-
-
-def _some(kind: Any) -> Any:
-    """Some value of that kind."""
-    if jnp.issubdtype(kind.dtype, jax.dtypes.prng_key):
-        data: Any = jax.eval_shape(jax.random.key_data, kind)
-        return jax.random.wrap_key_data(
-            jnp.zeros(data.shape, data.dtype), impl=jax.random.key_impl(kind)
-        )
-    return jnp.zeros(kind.shape, kind.dtype)
-
-
-def _shape(leaf: Any, place: Placed) -> jax.ShapeDtypeStruct:
-    """A leaf without a value or a mesh, where the user has fixed it if he has."""
-    aval = jax.typeof(leaf)
-    return jax.ShapeDtypeStruct(
-        aval.shape, aval.dtype, sharding=place, weak_type=getattr(aval, "weak_type", False)
-    )
-
-
-def _expect(told: Told, plan: Plan | None, trees: Any = None, *, rewritten: bool = False) -> None:
-    """Go on only if a ``jax.jit`` knows what it has to: of ``plan``, or nothing."""
-    needed = Boundary() if plan is None else plan.boundary
-    if told.boundary != needed or told.rewritten != rewritten:
-        raise AnotherBoundaryError(plan, trees, rewritten=rewritten)
-
-
-def _at(boundary: Boundary, places: frozenset[int]) -> Boundary:
-    """What ``boundary`` says of the arguments at ``places``, and nothing else."""
-    arguments = (a if n in places else None for n, a in enumerate(boundary.arguments))
-    return Boundary(tuple(arguments), (None,) * len(boundary.results))
-
-
-def _constrained(leaves: Sequence[Any], places: Sequence[Placed]) -> list[Any]:
-    return [
-        leaf if place is None else jax.lax.with_sharding_constraint(leaf, open_sharding(place))
-        for leaf, place in zip(leaves, places, strict=True)
-    ]
-
-
-def _with_types(leaves: Sequence[Any], types: Sequence[Placed]) -> list[Any]:
-    """``leaves`` with those types; what arrived without one is resharded to it."""
-    return [
-        leaf if place is None or typed(leaf) else resharded(leaf, place)
-        for leaf, place in zip(leaves, types, strict=True)
-    ]
-
-
-def _broadcast(prefix: Any, tree: Any, what: str) -> tuple[Placed, ...]:
-    """A tree of shardings, leaf by leaf of ``tree``.
-
-    Raises:
-      ShardingError: ``bad-argument`` where it is no prefix of it.
-    """
-    # In the tree of values `None` is a branch without leaves, in a prefix it is one.
-    prefix = jax.tree.map(
-        lambda leaf: _OPEN if leaf is None else leaf, prefix, is_leaf=is_sharding_leaf
-    )
-    try:
-        full = jax.tree.broadcast(prefix, tree)
-    except ValueError as error:
-        said = str(error).replace("broadcast_prefix prefix_tree", what)
-        raise ShardingError(
-            "bad-argument",
-            f"{what} does not fit the function: {said}",
-            help="give a tree of shardings like the values, or one sharding for a branch of them",
-        ) from error
-    return tuple(None if leaf is _OPEN else leaf for leaf in jax.tree.leaves(full))
