@@ -39,8 +39,8 @@ from shardpass.runtime.lowering.binding import with_bindings
 from shardpass.runtime.lowering.notation import refuse_gspmd
 from shardpass.sharding.partition_spec import axes_of
 
-#: A program as JAX lowers it, with the user's names for its arguments.
-Relower = Callable[[Any], Any]
+#: A program as JAX traces it, with the user's names for its arguments.
+Retrace = Callable[[Any], Any]
 Placed = jax.sharding.Sharding | None
 
 _SETTLE: Final = "change the rule, or reshard the value, or place it on a mesh of Auto axes"
@@ -130,7 +130,7 @@ class Plans:
         self._policy = policy
         self._known: weakref.WeakKeyDictionary[Any, dict[Any, Plan]] = weakref.WeakKeyDictionary()
 
-    def plan(self, traced: Any, given: Given, relower: Relower) -> Plan:
+    def plan(self, traced: Any, given: Given, retrace: Retrace) -> Plan:
         """The plan for ``traced``, a ``jax.stages.Traced``; see :func:`derive`.
 
         Raises:
@@ -139,20 +139,20 @@ class Plans:
         known = self._known.setdefault(traced.jaxpr, {})
         found = known.get(given)
         if found is None:
-            found = derive(traced, self._policy, given, relower)
+            found = derive(traced, self._policy, given, retrace)
             _refuse_useless(self._policy, found.diagnostics)
             known[given] = found
         return found
 
 
-def derive(traced: Any, policy: Policy, given: Given, relower: Relower | None = None) -> Plan:
+def derive(traced: Any, policy: Policy, given: Given, retrace: Retrace | None = None) -> Plan:
     """Run the pipeline of ``policy`` over a traced function, and read what became of it.
 
     Args:
       traced: a ``jax.stages.Traced`` that keeps unused arguments.
       policy: what to run.
       given: what is settled, and stays as it is.
-      relower: lowers a copy of the traced program with the names of its arguments, for plans that
+      retrace: traces a copy of the traced program with the names of its arguments, for plans that
         decide about values inside; without it they are not looked for.
 
     Raises:
@@ -164,12 +164,12 @@ def derive(traced: Any, policy: Policy, given: Given, relower: Relower | None = 
     notes = NoteConstraints()
     rewriting: dict[str, None] = {}
     steps: list[Any] = list(policy.pipeline)
-    if policy.decides_inside and relower is not None:
-        lowered = load(relower(numbered(traced.jaxpr)), name=traced.fun_name).clone()
+    if policy.decides_inside and retrace is not None:
+        lowered = _lowered(retrace(numbered(traced.jaxpr)), policy).clone()
         read_numbers(lowered)
         steps = watched(with_notes(with_bindings(steps), notes), rewriting)
     else:
-        lowered = load(traced.lower(), name=traced.fun_name)
+        lowered = _lowered(traced, policy)
     if given.is_on_mesh:
         lowered = lowered.clone()
         _open_others(lowered, given)
@@ -200,6 +200,12 @@ def derive(traced: Any, policy: Policy, given: Given, relower: Relower | None = 
         program = bound(program, reader.decisions(notes.noted))
     said = (*diagnostics, *reader.diagnostics)
     return Plan(boundary, program, traced.jaxpr, tuple(rewriting), paths, module, said)
+
+
+def _lowered(traced: Any, policy: Policy) -> Module:
+    """The module of a traced function; for any platform where there are no devices."""
+    platforms = None if policy.has_devices else (jax.default_backend(),)
+    return load(traced.lower(lowering_platforms=platforms), name=traced.fun_name)
 
 
 def _open_others(module: Module, given: Given) -> None:

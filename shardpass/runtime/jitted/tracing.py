@@ -217,13 +217,13 @@ class Tracing:
     ) -> Plan:
         results = broadcast(self._settings.out_shardings, traced.out_info, "out_shardings")
 
-        def relower(program: Any) -> Any:
-            return self._relowered(program, traced, args, types or fixed)
+        def retrace(program: Any) -> Any:
+            return self._retraced(program, traced, args, types or fixed)
 
         plans = self._settings.plans_inside if is_nested else self._settings.plans
         given = Given(Boundary(fixed, results), types)
         try:
-            return plans.plan(traced, given, relower)
+            return plans.plan(traced, given, retrace)
         except ValueError as error:
             if types or not leaves or _FOR_DEVICES not in str(error):
                 raise
@@ -231,7 +231,7 @@ class Tracing:
         whole = self._settings.policy.sharding(PartitionSpec())
         places = [place or whole for place in fixed]
         on_mesh = self._traced(self._planner, args, leaves, places)
-        return plans.plan(on_mesh, replace(given, is_on_mesh=True), relower)
+        return plans.plan(on_mesh, replace(given, is_on_mesh=True), retrace)
 
     def _types(
         self, args: tuple[Any, ...], leaves: Sequence[Any], fixed: Sequence[Placed]
@@ -293,10 +293,10 @@ class Tracing:
 
         return self._tracing(nothing)
 
-    def _relowered(
+    def _retraced(
         self, program: Any, traced: Any, args: tuple[Any, ...], places: Sequence[Placed]
     ) -> Any:
-        """``program`` lowered in the place of the user's function, for a call with ``args``."""
+        """``program`` traced in the place of the user's function, for a call with ``args``."""
 
         @functools.wraps(self._settings.function)
         def instead(*positional: Any, **named: Any) -> Any:
@@ -305,7 +305,7 @@ class Tracing:
             return jax.tree.unflatten(traced.out_tree, results)
 
         leaves = jax.tree.leaves(self.dynamic(args))
-        return self._traced(self._tracing(instead, **self._planned), args, leaves, places).lower()
+        return self._traced(self._tracing(instead, **self._planned), args, leaves, places)
 
     def _tracing(self, function: Callable[..., Any], **options: Any) -> Any:
         settings = self._settings

@@ -88,6 +88,22 @@ class TestWithoutDevices:
             lowered.compile()
         assert caught.value.slug == "device-free"
 
+    def test_with_shardings_of_the_users(self):
+        mesh = AbstractMesh((16, 32), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+        rules = shardpass.PartitionRules.loads(
+            '[[rule]]\nop = "stablehlo.tanh"\nspec = [[], "model"]'
+        )
+        f = shardpass.jit(
+            lambda x: jax.numpy.tanh(x) * 2,
+            mesh=mesh,
+            rules=rules,
+            in_shardings=PartitionSpec("data"),
+        )
+        traced = f.trace(jax.ShapeDtypeStruct((64, 128), np.float32))
+        text = traced.lower(lowering_platforms=("tpu",)).as_text()
+        assert "mhlo.num_partitions = 512 : i32" in text
+        assert '<@mesh, [{}, {"model"}]>' in text
+
     def test_our_own_meshes_without_devices(self):
         step = shardpass.jit(train_step, mesh=shardpass.Mesh.of(data=2, model=4), rules=RULES)
         assert '"data"=2, "model"=4' in step.lower(parameters(), batch()).as_text()
