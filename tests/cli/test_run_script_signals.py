@@ -48,6 +48,12 @@ OTHERS = (
 )
 
 
+def _hear_all() -> None:
+    """As a terminal starts a command: what a shell starts in the background ignores some."""
+    for number in (signal.SIGINT, *OTHERS):
+        signal.signal(number, signal.SIG_DFL)
+
+
 @contextlib.contextmanager
 def running(folder: Path, text: str, **options) -> Iterator[subprocess.Popen[str]]:
     """The command in a process group of its own, once its script has said "waiting"."""
@@ -61,6 +67,7 @@ def running(folder: Path, text: str, **options) -> Iterator[subprocess.Popen[str
         stdout=subprocess.PIPE,
         text=True,
         process_group=0,
+        preexec_fn=_hear_all,
         **options,
     )
     assert process.stdout is not None
@@ -132,6 +139,7 @@ def test_stopping_and_going_on(folder: Path, send: Callable[[int, signal.Signals
         assert process.wait(20) == 0
 
 
+@pytest.mark.filterwarnings("ignore:os.fork")  # JAX, in this process, warns of any.
 def test_a_script_at_a_terminal(folder: Path):
     """It reads from it, and what the terminal interrupts is interrupted once."""
     text = NOTING + 'print("hello", input("name? "), flush=True)\n'
@@ -139,6 +147,7 @@ def test_a_script_at_a_terminal(folder: Path):
     (folder / "r.toml").write_text(RULES)
     pid, terminal = pty.fork()
     if pid == 0:
+        _hear_all()
         os.chdir(folder)
         os.environ["PYTHONPATH"] = str(PROJECT)
         words = ["shardpass", "run-script", "-q", "train.py", "--rules", "r.toml"]
@@ -169,6 +178,7 @@ def _until(terminal: int, wanted: str) -> str:
     return shown
 
 
+@pytest.mark.filterwarnings("ignore:os.fork")
 def test_a_witness_of_nothing():
     """What this process gets alone is known to be so in a moment, and nothing stays blocked."""
     with witness([signal.SIGUSR1]) as beside:

@@ -134,7 +134,7 @@ def read_for_later(shape: MeshShape | None, rules: Any, pipeline: Any, leave_alo
     found = None if rules is None else PartitionRules.of(rules)
     shape = _some_mesh(shape, found)
     assert shape is not None
-    found = None if found is None else PartitionRules.of(found, mesh=shape)
+    found = None if found is None else found.with_mesh(shape)
     steps = None if pipeline is None else build(pipeline)
     return Wanted(shape, lambda: Policy.of(shape, found, steps), _patterns(leave_alone))
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _TERMS: Final = "shardpass/terms"
 #: Seconds in which a process hears what process 0 found, which ends then.
 _HEARD: Final = 5.0
+#: Seconds in which it says so, before JAX's client ends it for the loss of process 0.
+_SAID: Final = 2.0
 
 
 def terms_of(job: Job, group: Group) -> dict[str, str]:
@@ -88,6 +90,7 @@ def agree(number: int, group: Group, terms: Mapping[str, str]) -> None:
         until = time.monotonic() + _HEARD
         for other in range(1, group.count) if found else ():
             value_of(f"{_TERMS}/heard/{other}", until - time.monotonic())
+        time.sleep(_SAID if found else 0)
     if found:
         raise ShardingError(
             "processes-differ", found, help="give every process the same options and the same files"
