@@ -48,10 +48,14 @@ OTHERS = (
 )
 
 
-def _hear_all() -> None:
-    """As a terminal starts a command: what a shell starts in the background ignores some."""
-    for number in (signal.SIGINT, *OTHERS):
-        signal.signal(number, signal.SIG_DFL)
+#: Starts a command as a terminal does: what a shell starts in the background ignores some signals.
+HEARING = """\
+import os, signal, sys
+for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2"):
+    signal.signal(getattr(signal, name), signal.SIG_DFL)
+os.execv(sys.executable, [sys.executable, "-m", "shardpass", *sys.argv[1:]])
+"""
+WORDS = ("run-script", "-q", "train.py", "--rules", "r.toml")
 
 
 @contextlib.contextmanager
@@ -60,14 +64,13 @@ def running(folder: Path, text: str, **options) -> Iterator[subprocess.Popen[str
     (folder / "train.py").write_text(text)
     (folder / "r.toml").write_text(RULES)
     process = subprocess.Popen(
-        [sys.executable, "-m", "shardpass", "run-script", "-q", "train.py", "--rules", "r.toml"],
+        [sys.executable, "-c", HEARING, *WORDS],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(PROJECT)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         text=True,
         process_group=0,
-        preexec_fn=_hear_all,
         **options,
     )
     assert process.stdout is not None
@@ -147,11 +150,9 @@ def test_a_script_at_a_terminal(folder: Path):
     (folder / "r.toml").write_text(RULES)
     pid, terminal = pty.fork()
     if pid == 0:
-        _hear_all()
         os.chdir(folder)
         os.environ["PYTHONPATH"] = str(PROJECT)
-        words = ["shardpass", "run-script", "-q", "train.py", "--rules", "r.toml"]
-        os.execv(sys.executable, [sys.executable, "-m", *words])
+        os.execv(sys.executable, [sys.executable, "-c", HEARING, *WORDS])
     try:
         _until(terminal, "waiting")
         time.sleep(0.2)
