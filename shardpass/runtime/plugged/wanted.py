@@ -28,15 +28,17 @@ from shardpass.runtime.plugged.qualified import names_of
 
 @dataclass(frozen=True)
 class Content:
-    """What two blocks have in common whose programs are the same.
+    """What two blocks have in common whose programs, and what is said of them, are the same.
 
     Attributes:
       policy: mesh, rules and pipeline.
       leave_alone: regexes for the whole names of functions that are none of the plugin's business.
+      written_mesh: the mesh that the rules were written with, where another took its place.
     """
 
     policy: Policy
     leave_alone: tuple[str, ...]
+    written_mesh: MeshShape | None
 
 
 class Wanted:
@@ -75,7 +77,8 @@ class Wanted:
           ShardingError: ``bad-regex``.
         """
         names = _patterns(leave_alone)
-        content = Content(policy, names)
+        rules = policy.rules
+        content = Content(policy, names, None if rules is None else rules.written_mesh)
         made = cls(policy.shape, lambda: content.policy, names)
         try:
             return cls._known.setdefault(content, made)

@@ -1,6 +1,7 @@
 """What a block changes, and that nothing of it is left behind."""
 
 import threading
+import warnings
 
 import jax
 import jax.numpy as jnp
@@ -441,3 +442,14 @@ def test_an_unknown_jax():
         jit_lowering.set_lowering(known)
     with block():
         assert is_planned(jax.jit(lambda x: x * 2)(X))
+
+
+def test_what_is_said_of_rules_is_not_hidden_by_a_block_of_the_same_content():
+    text = "[mesh]\ndata = 4\nmodel = 2\n[[rule]]\nmatch = '^x$'\nspec = ['data']"
+    rules = shardpass.PartitionRules.loads(text)
+    silent = shardpass.plugin(mesh=MESH, rules=rules.with_mesh(MESH))
+    told = pytest.warns(UserWarning, match="written with the mesh data=4, model=2")
+    with told, shardpass.plugin(mesh=MESH, rules=rules):
+        jax.jit(lambda x: x * 3)(np.ones((8, 4), np.float32))
+    with warnings.catch_warnings(action="error"), silent:
+        jax.jit(lambda x: x * 3)(np.ones((8, 4), np.float32))
