@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import signal
 import socket
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +14,8 @@ import numpy as np
 import pytest
 
 from shardpass.runtime.npz import NpzWriter
-from tests.cli.conftest import PROJECT, Run
-from tests.cli.test_run_processes import ENDLESS, LAYER
+from tests.cli.conftest import Run
+from tests.cli.test_run_processes import ENDLESS, LAYER, started
 
 
 @pytest.fixture
@@ -38,23 +34,6 @@ def modules(folder: Path) -> None:
 def words(number: int, port: int, *more: str, host: str = "localhost", count: int = 2) -> list[str]:
     return ["--num-processes", str(count), "--process-id", str(number),
             "--coordinator", f"{host}:{port}", *more]  # fmt: skip
-
-
-@contextlib.contextmanager
-def started(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    command = subprocess.Popen(
-        [sys.executable, "-W", "error", "-m", "shardpass", "run", *arguments],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(PROJECT), "JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        yield command
-    finally:
-        command.kill()
-        command.communicate()
 
 
 def together(folder: Path, *commands: list[str]) -> list[tuple[int, str, str]]:

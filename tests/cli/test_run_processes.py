@@ -134,7 +134,7 @@ def test_a_cluster_of_two_machines(folder: Path):
     with contextlib.ExitStack() as stack:
         machines = [
             stack.enter_context(
-                _started(folder, "layer.mlir", "--num-processes", "2", "--process-id", number,
+                started(folder, "layer.mlir", "--num-processes", "2", "--process-id", number,
                          "--coordinator", address, "--json", "-q")
             )
             for number in ("0", "1")
@@ -221,7 +221,7 @@ def test_what_makes_no_sense(words: list[str], told: str, shardpass: Run, folder
 
 
 @contextlib.contextmanager
-def _started(folder: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
+def started(folder: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
     command = subprocess.Popen(
         [sys.executable, "-W", "error", "-m", "shardpass", "run", *words],
         cwd=folder,
@@ -242,7 +242,7 @@ def _in_the_middle(folder: Path) -> Iterator[tuple[Any, list[int]]]:
     """A command whose two processes are running, and their process ids."""
     (folder / "endless.mlir").write_text(ENDLESS)
     words = ("--num-processes", "2", "--process-timeout", "3")
-    with _started(folder, "endless.mlir", *words) as command:
+    with started(folder, "endless.mlir", *words) as command:
         for line in iter(command.stderr.readline if command.stderr else str, ""):
             if line == "compile and run ...\n":
                 break

@@ -43,7 +43,8 @@ from shardpass.sharding.partition_spec import axes_of
 Retrace = Callable[[Any], Any]
 Placed = jax.sharding.Sharding | None
 
-_SETTLE: Final = "change the rule, or reshard the value, or place it on a mesh of Auto axes"
+#: What to do about a rule that contradicts a type.
+SETTLE: Final = "change the rule, or reshard the value, or place it on a mesh of Auto axes"
 
 
 @dataclass(frozen=True)
@@ -271,7 +272,7 @@ def _contradiction(place: int, path: str, kind: Any, spec: Any) -> Diagnostic:
         f"says {spec_text(spec)}",
         path=path,
         notes=("on Explicit axes the type holds",),
-        help=_SETTLE,
+        help=SETTLE,
     )
 
 
@@ -326,7 +327,7 @@ def _conflict(kept: Diagnostic) -> Diagnostic:
         severity=Severity.ERROR,
         slug="rule-conflict",
         message=kept.message.replace("keeps the sharding that it has,", "has a type that says"),
-        help=_SETTLE,
+        help=SETTLE,
     )
 
 

@@ -21,8 +21,8 @@ from shardpass.passes import Pass
 from shardpass.passes.identities import is_annotation
 from shardpass.passes.pipeline_text import NestText, PassText, parse_pipeline
 from shardpass.passes.units import Step
+from shardpass.runtime.lowering.binding import is_foreign
 
-_OURS: Final = "shardpass."
 _SHARDYS: Final = "sdy"
 #: Attributes that say nothing of what is computed.
 _BESIDE: Final = ("sdy.", "shardpass", MHLO_SHARDING)
@@ -68,7 +68,7 @@ def watched(steps: Sequence[Step], rewriting: dict[str, None]) -> list[Step]:
 
 def _may_rewrite(step: Step) -> bool:
     if isinstance(step, Pass):
-        return not type(step).__module__.startswith(_OURS)
+        return is_foreign(step)
     return not all(name.startswith(_SHARDYS) for name in _names(parse_pipeline(step)))
 
 

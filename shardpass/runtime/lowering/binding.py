@@ -63,7 +63,7 @@ def with_bindings(pipeline: Sequence[Step]) -> list[Step]:
     can tell what is a decision.
     """
     first = next((n for n, step in enumerate(pipeline) if _propagates(step)), len(pipeline))
-    if not any(_is_foreign(step) for step in pipeline[:first]):
+    if not any(is_foreign(step) for step in pipeline[:first]):
         return list(pipeline)
     return [*pipeline[:first], BindAnnotations(), *pipeline[first:]]
 
@@ -72,5 +72,6 @@ def _propagates(step: Step) -> bool:
     return isinstance(step, (str, Propagate))
 
 
-def _is_foreign(step: Step) -> bool:
+def is_foreign(step: Step) -> bool:
+    """Whether it is a pass of somebody else's than ours, written in Python."""
     return isinstance(step, Pass) and not type(step).__module__.startswith(_OURS)

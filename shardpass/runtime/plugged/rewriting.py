@@ -32,7 +32,7 @@ from shardpass.mlir import (
 from shardpass.passes import run_pipeline
 from shardpass.passes.propagate import Propagate
 from shardpass.runtime.jitted.axis_types import said_by
-from shardpass.runtime.jitted.planning import Placed
+from shardpass.runtime.jitted.planning import SETTLE, Placed
 from shardpass.runtime.jitted.policy import Policy, spec_text
 from shardpass.runtime.lowering.binding import with_bindings
 from shardpass.runtime.lowering.calls import Call
@@ -47,8 +47,6 @@ from shardpass.runtime.plugged.arrivals import (
 )
 from shardpass.runtime.plugged.border import Border
 from shardpass.runtime.plugged.exempt import is_bound, is_on_one_device, on_one_device
-
-_SETTLE = "change the rule, or reshard the value, or place it on a mesh of Auto axes"
 
 
 @dataclass(frozen=True, eq=False)
@@ -330,7 +328,7 @@ def _refuse_conflicts(
             slug="rule-conflict",
             message=f"{diagnostic.message} "
             f"(its type says {spec_text(types[diagnostic.path].spec)})",
-            help=_SETTLE,
+            help=SETTLE,
         )
         for diagnostic in diagnostics
         if diagnostic.slug == "already-annotated"

@@ -14,10 +14,10 @@ import pytest
 from jax.sharding import AxisType, PartitionSpec
 
 import shardpass
+from tests.runtime.counting import events
 from tests.runtime.jitted.steps import (
     RULES,
     batch,
-    events,
     mesh_of,
     parameters,
     placed,

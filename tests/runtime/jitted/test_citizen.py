@@ -16,11 +16,11 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
 import shardpass
+from tests.runtime.counting import events
 from tests.runtime.jitted.steps import (
     RULES,
     batch,
     constraints,
-    events,
     mesh_of,
     parameters,
     placed,

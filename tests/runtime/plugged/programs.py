@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +13,7 @@ import numpy as np
 from jax.sharding import AxisType, NamedSharding
 
 from shardpass import P
+from tests.runtime.counting import events
 
 MESH = {"data": 2, "model": 4}
 #: Megatron's plan for :func:`train_step`.
@@ -69,26 +69,13 @@ def on(mesh: jax.sharding.Mesh, *spec: Any) -> NamedSharding:
     return NamedSharding(mesh, P(*spec))
 
 
-_counts: collections.Counter[str] = collections.Counter()
-_KINDS = {
-    "/jax/core/compile/jaxpr_trace_duration": "traces",
-    "/jax/core/compile/jaxpr_to_mlir_module_duration": "lowerings",
-    "/jax/core/compile/backend_compile_duration": "compiles",
-}
-
-
-def _count(name: str, _: float, **__: Any) -> None:
-    if name in _KINDS:
-        _counts[_KINDS[name]] += 1
-
-
-jax.monitoring.register_event_duration_secs_listener(_count)
+_NAMES = {"traced": "traces", "lowered": "lowerings", "compiled": "compiles"}
 
 
 @contextlib.contextmanager
 def counted() -> Iterator[dict[str, int]]:
     """How often JAX traced, lowered and compiled inside, filled in at the end."""
-    before = _counts.copy()
     found: dict[str, int] = {}
-    yield found
-    found.update(_counts - before)
+    with events() as seen:
+        yield found
+    found.update({_NAMES[name]: count for name, count in seen.items()})
